@@ -1,0 +1,37 @@
+# Every command a contributor needs. What takes more than a line is a script under tools/, which also says where things
+# are built (outside the checkout, under the user's cache directory) and with which compiler. Both can be overridden:
+# make test CARGO_TARGET_DIR=target CXX=g++ CC=gcc
+
+CARGO := tools/cargo.sh
+ROCKS := tools/cargo-rocks.sh
+ROCKS_PACKAGES := -p cinnamon-rocks -p cinnamon-lab -p cinnamon-examples
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup rocksdb demo test lint docs bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## check for the tools a build needs and install what is missing
+	@tools/setup.sh
+
+rocksdb: setup ## compile RocksDB, once a machine
+	@tools/rocksdb.sh
+
+demo: rocksdb ## see a node survive overload
+	$(ROCKS) run --release --locked -p cinnamon-lab -- demo
+
+test: rocksdb ## run every test
+	$(CARGO) test --locked --all-features --all-targets
+	$(CARGO) test --locked --all-features --doc
+	$(ROCKS) test --release --locked $(ROCKS_PACKAGES)
+
+lint: rocksdb ## formatting, clippy, rustdoc, scripts, licences; warnings are errors
+	@tools/lint.sh
+
+docs: setup ## build the API documentation and the book
+	@tools/docs.sh
+
+bench: ## run the benchmarks
+	@tools/bench.sh
