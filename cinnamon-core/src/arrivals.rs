@@ -1,0 +1,241 @@
+//! What is offered: its total, its distribution over the priorities, and from a budget the
+//! threshold that lets just so much of it in.
+//!
+//! Total and distribution are estimated apart: the total must follow a spike within a tick or two,
+//! the distribution needs more samples and changes less often. Both are learned from everything that
+//! is *offered*; learned from what was admitted the threshold would climb by itself.
+
+use crate::priority::{COHORTS, PRIORITIES, Rank, TIERS};
+use crate::rate::{Rate, Window};
+
+/// Memory of the total while nothing changes.
+const TOTAL_MEMORY_S: f64 = 0.5;
+/// A window of the total closes at this many arrivals …
+const TOTAL_WINDOW_EVENTS: f64 = 60.0;
+/// … or after this time.
+const TOTAL_WINDOW_MAX_S: f64 = 2.0;
+/// Memory of the distribution …
+const SHAPE_MEMORY_S: f64 = 2.0;
+/// … or this many arrivals, whichever is longer …
+const SHAPE_MEMORY_EVENTS: f64 = 200.0;
+/// … but no longer than this.
+const SHAPE_MEMORY_MAX_S: f64 = 10.0;
+/// Arrivals after which the recent mix of tiers is compared with the remembered one.
+const SHIFT_WINDOW_EVENTS: f64 = 200.0;
+/// Standard deviations by which a tier's share must be off for the mix to count as changed: six
+/// tiers are compared every window, so three would fire by chance every minute.
+const SHIFT_SIGMAS: f64 = 4.5;
+/// Least share assumed for a tier in that comparison: a tier not seen so far is not impossible.
+const SHARE_MIN: f64 = 0.002;
+
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    total: Rate,
+    /// Arrivals since the last tick.
+    fresh: Window,
+    /// The open window of the total.
+    window: Window,
+    shape: Shape,
+    recent: Shape,
+}
+
+/// Offered cost per priority and offered requests per tier.
+#[derive(Debug)]
+struct Shape {
+    cost: Box<[f64; PRIORITIES]>,
+    tier_events: [f64; TIERS],
+}
+
+impl Shape {
+    fn new() -> Self {
+        Self {
+            cost: Box::new([0.0; PRIORITIES]),
+            tier_events: [0.0; TIERS],
+        }
+    }
+
+    fn events(&self) -> f64 {
+        self.tier_events.iter().sum()
+    }
+
+    fn scale(&mut self, by: f64) {
+        self.cost.iter_mut().for_each(|cost| *cost *= by);
+        self.tier_events.iter_mut().for_each(|events| *events *= by);
+    }
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Self {
+            total: Rate::new(TOTAL_MEMORY_S),
+            fresh: Window::default(),
+            window: Window::default(),
+            shape: Shape::new(),
+            recent: Shape::new(),
+        }
+    }
+
+    /// Counts one offered request, whatever becomes of it.
+    pub(crate) fn offer(&mut self, rank: Rank, cost: u32) {
+        let level = rank.priority().level();
+        self.fresh.count(cost);
+        self.recent.cost[level] += f64::from(cost);
+        self.recent.tier_events[level / COHORTS] += 1.0;
+        self.shape.cost[level] += f64::from(cost);
+        self.shape.tier_events[level / COHORTS] += 1.0;
+    }
+
+    /// Offered cost per second.
+    pub(crate) const fn rate(&self) -> f64 {
+        self.total.get()
+    }
+
+    /// Closes a tick of `dt_s` seconds: brings the total up to date, forgets a little of the shape.
+    pub(crate) fn tick(&mut self, dt_s: f64) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.seconds = dt_s;
+        self.window.add(&fresh);
+        if self.window.events >= TOTAL_WINDOW_EVENTS || self.window.seconds >= TOTAL_WINDOW_MAX_S {
+            self.total.observe(&std::mem::take(&mut self.window));
+        }
+        if fresh.events > 0.0 {
+            let by_events = SHAPE_MEMORY_EVENTS * dt_s / fresh.events;
+            let memory = by_events.clamp(SHAPE_MEMORY_S, SHAPE_MEMORY_MAX_S);
+            self.shape.scale((-dt_s / memory).exp());
+        }
+        if self.recent.events() >= SHIFT_WINDOW_EVENTS {
+            if self.mix_changed() {
+                std::mem::swap(&mut self.shape, &mut self.recent);
+            }
+            self.recent.scale(0.0);
+        }
+    }
+
+    /// The threshold up to which the offered load fits into `budget` (cost per second): whole
+    /// levels, then the share of the next one that still fits.
+    pub(crate) fn threshold(&self, budget: f64) -> Rank {
+        let known: f64 = self.shape.cost.iter().sum();
+        if known <= 0.0 || !budget.is_finite() {
+            return Rank::OPEN;
+        }
+        let scale = self.total.get() / known;
+        let mut left = budget;
+        for (level, &cost) in self.shape.cost.iter().enumerate() {
+            let rate = cost * scale;
+            if rate > left {
+                return Rank::threshold(level, left / rate);
+            }
+            left -= rate;
+        }
+        Rank::OPEN
+    }
+
+    /// Whether some tier's recent share is off by more than chance allows.
+    fn mix_changed(&self) -> bool {
+        let (known, recent) = (self.shape.events(), self.recent.events());
+        let shares = self.shape.tier_events.iter().zip(&self.recent.tier_events);
+        shares.into_iter().any(|(&old, &new)| {
+            let share = old / known.max(f64::MIN_POSITIVE);
+            let variance = share.max(SHARE_MIN) * (1.0 - share).max(SHARE_MIN) / recent;
+            (new / recent - share).abs() > SHIFT_SIGMAS * variance.sqrt()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::priority::{KeyHash, Priority, Tier, keyless_position, ring_rank};
+
+    fn uniform(arrivals: &mut Arrivals, from: u64, n: u64) {
+        let hash = KeyHash::new(1, 0);
+        for i in from..from + n {
+            arrivals.offer(hash.rank(Tier::ALL[(i % 6) as usize], i), 1);
+        }
+    }
+
+    #[test]
+    fn bug_52_the_threshold_comes_from_what_arrives_not_from_what_is_let_in() {
+        // Uniform tiers, half of the load fits, whatever the gate then refuses: the threshold must
+        // stay at the median of the arrivals for twenty ticks. (Learned from admitted requests only,
+        // one library's threshold climbed from 240 to 471 of 500.)
+        let mut arrivals = Arrivals::new();
+        for tick in 0..200 {
+            uniform(&mut arrivals, tick * 200, 200);
+            arrivals.tick(0.02);
+            if tick >= 180 {
+                let levels = arrivals.threshold(0.5 * arrivals.rate()).levels();
+                assert!(
+                    (levels - 384.0).abs() < 12.0,
+                    "threshold at {levels} in tick {tick}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn bug_53_one_level_holding_all_traffic_is_cut_inside() {
+        let mut arrivals = Arrivals::new();
+        let only = Priority::from_number(250).unwrap();
+        let rank = |n: u64| Rank::new(only, (keyless_position(n) >> 16) as u16);
+        for n in 0..20_000u64 {
+            arrivals.offer(rank(n), 1);
+            if n % 100 == 99 {
+                arrivals.tick(0.01);
+            }
+        }
+        for share in [0.1, 0.5, 0.9] {
+            let threshold = arrivals.threshold(share * arrivals.rate());
+            assert_eq!(threshold.priority(), only);
+            let admitted = (0..1_000).filter(|&n| rank(n) < threshold).count() as f64 / 1e3;
+            assert!(
+                (admitted - share).abs() < 0.01,
+                "{admitted} admitted for {share}"
+            );
+        }
+        let none = arrivals.threshold(0.0);
+        assert!((0..1_000).all(|n| rank(n) >= none));
+    }
+
+    #[test]
+    fn a_budget_above_the_load_opens_and_so_does_ignorance() {
+        let mut arrivals = Arrivals::new();
+        assert!(arrivals.threshold(1.0).is_open());
+        uniform(&mut arrivals, 0, 600);
+        arrivals.tick(0.1);
+        assert!(arrivals.threshold(6_001.0).is_open());
+        assert!(arrivals.threshold(f64::INFINITY).is_open());
+        assert!(!arrivals.threshold(5_000.0).is_open());
+    }
+
+    #[test]
+    fn a_changed_mix_replaces_the_remembered_one() {
+        let mut arrivals = Arrivals::new();
+        for _ in 0..100 {
+            (0..100).for_each(|n| arrivals.offer(ring_rank(Tier::T1, keyless_position(n)), 1));
+            arrivals.tick(0.02);
+        }
+        // From now on everything is t5, ten times as much.
+        for _ in 0..2 {
+            (0..1_000).for_each(|n| arrivals.offer(ring_rank(Tier::T5, keyless_position(n)), 1));
+            arrivals.tick(0.02);
+        }
+        assert_eq!(arrivals.threshold(25_000.0).priority().tier(), Tier::T5);
+        assert!(
+            (arrivals.rate() - 50_000.0).abs() < 500.0,
+            "{}",
+            arrivals.rate()
+        );
+    }
+
+    #[test]
+    fn cost_weighs_not_count() {
+        // A thousand cheap t1 and ten t2 that cost a hundred each: half the budget is the t1.
+        let mut arrivals = Arrivals::new();
+        (0..1_000).for_each(|n| arrivals.offer(ring_rank(Tier::T1, keyless_position(n)), 1));
+        (0..10).for_each(|n| arrivals.offer(ring_rank(Tier::T2, keyless_position(n)), 100));
+        arrivals.tick(1.0);
+        assert_eq!(arrivals.threshold(999.0).priority().tier(), Tier::T1);
+        assert_eq!(arrivals.threshold(1_001.0).priority().tier(), Tier::T2);
+    }
+}

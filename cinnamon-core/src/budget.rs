@@ -1,0 +1,257 @@
+//! The control law: a budget of admitted cost per second, steered by the time-averaged backlog.
+//!
+//! The error is the backlog in seconds of work over its target, less the share of idle slots; a PID
+//! on it trims the measured capacity to the budget. The backlog is averaged over the tick (Little's
+//! law), so no order of service can fool it. There are no absolute milliseconds in it: the target is
+//! made of the service time, the tick, and the scatter of what a tick completes.
+//! `docs/src/control-law.md` has the derivation and the laws that failed.
+
+use crate::pid::{Pid, Terms};
+
+/// Budget bounds, as shares of the capacity: above it to refill idle slots, below it to drain.
+const BUDGET_MIN: f64 = 0.1;
+const BUDGET_MAX: f64 = 1.25;
+/// Whatever happens, this share of the capacity is admitted, so that there is always evidence.
+pub(crate) const BUDGET_FLOOR: f64 = 0.02;
+/// Bounds of the integral term.
+const INTEGRAL_MIN: f64 = -0.25;
+const INTEGRAL_MAX: f64 = 0.5;
+/// Engage when the backlog is worth more than this many ticks and this many service times. Random
+/// bursts make a healthy small pool's queue stand, so it is the size that counts, not the time.
+const ENGAGE_TICKS: f64 = 5.0;
+const ENGAGE_SERVICES: f64 = 5.0;
+/// Disengage when the computed threshold has admitted everything for this long.
+const RELEASE_S: f64 = 1.0;
+/// A late tick is not evidence of as much as it spans.
+const DT_MAX_S: f64 = 0.1;
+
+/// What one tick saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Observed {
+    pub(crate) dt_s: f64,
+    /// Mean queued cost over the tick.
+    pub(crate) backlog_cost: f64,
+    /// Share of slot-time without work.
+    pub(crate) idle_share: f64,
+    /// The queue was full and had to evict.
+    pub(crate) evicted: bool,
+    /// Mean service time.
+    pub(crate) service_s: f64,
+    /// Capacity, cost per second; 0 unknown.
+    pub(crate) capacity: f64,
+    /// Mean cost of a request.
+    pub(crate) mean_cost: f64,
+}
+
+/// The law's state and the figures of its last step, for snapshots.
+#[derive(Debug)]
+pub(crate) struct BudgetLaw {
+    pid: Pid,
+    engaged: bool,
+    open_for_s: f64,
+    pub(crate) wait_s: f64,
+    pub(crate) target_s: f64,
+    pub(crate) error: f64,
+    pub(crate) terms: Terms,
+    pub(crate) budget: f64,
+}
+
+/// What changed in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The gate is open: every offer passes.
+    Open,
+    /// Contention was just found.
+    Engaged,
+    /// The gate goes by the budget.
+    Steering,
+}
+
+impl BudgetLaw {
+    pub(crate) fn new(kp: f64, ki_per_s: f64, kd_s: f64) -> Self {
+        Self {
+            pid: Pid::new(kp, ki_per_s, kd_s, INTEGRAL_MIN..=INTEGRAL_MAX),
+            engaged: false,
+            open_for_s: 0.0,
+            wait_s: 0.0,
+            target_s: 0.0,
+            error: 0.0,
+            terms: Terms::default(),
+            budget: f64::INFINITY,
+        }
+    }
+
+    pub(crate) const fn engaged(&self) -> bool {
+        self.engaged
+    }
+
+    /// One step. [`BudgetLaw::budget`] holds the budget afterwards, infinite while open.
+    pub(crate) fn step(&mut self, seen: &Observed) -> Step {
+        let dt_s = seen.dt_s.min(DT_MAX_S);
+        let capacity = seen.capacity;
+        self.wait_s = if capacity > 0.0 {
+            seen.backlog_cost / capacity
+        } else {
+            0.0
+        };
+        self.target_s = target_s(seen, dt_s);
+        let tau_s = (5.0 * dt_s).max(2.0 * seen.service_s);
+        self.error = ((self.wait_s - self.target_s) / tau_s - seen.idle_share).clamp(-1.0, 1.0);
+
+        let standing = self.wait_s > (ENGAGE_TICKS * dt_s).max(ENGAGE_SERVICES * seen.service_s);
+        if !self.engaged {
+            if capacity <= 0.0 || !(standing || seen.evicted) {
+                return Step::Open;
+            }
+            self.engaged = true;
+            self.open_for_s = 0.0;
+            self.pid.reset();
+            self.terms = Terms::default();
+            self.budget = capacity;
+            return Step::Engaged;
+        }
+        self.terms = self.pid.update(self.error, dt_s);
+        let share = (1.0 - self.terms.sum()).clamp(BUDGET_MIN, BUDGET_MAX);
+        self.budget = capacity * share.max(BUDGET_FLOOR);
+        Step::Steering
+    }
+
+    /// Tells the law what its budget came to. Once everything has been admitted for a second the
+    /// gate is released.
+    pub(crate) fn threshold_set(&mut self, open: bool, dt_s: f64) {
+        self.open_for_s = if open { self.open_for_s + dt_s } else { 0.0 };
+        if self.engaged && self.open_for_s >= RELEASE_S {
+            self.release();
+        }
+    }
+
+    /// Back to calm.
+    pub(crate) fn release(&mut self) {
+        self.engaged = false;
+        self.pid.reset();
+        self.terms = Terms::default();
+        self.budget = f64::INFINITY;
+    }
+}
+
+/// `W*`: one service time, the scatter of a tick's completions, and a tenth of a tick. A smaller
+/// backlog would leave slots idle through random gaps; behind a priority queue only the boundary
+/// level waits for it.
+fn target_s(seen: &Observed, dt_s: f64) -> f64 {
+    let scatter = if seen.capacity > 0.0 {
+        (dt_s * seen.mean_cost / seen.capacity).sqrt()
+    } else {
+        0.0
+    };
+    seen.service_s + 2.0 * scatter + 0.1 * dt_s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The 1,000 rps service of 20 slots at 20 ms, in a tick of 10 ms.
+    fn seen(backlog_cost: f64, idle_share: f64) -> Observed {
+        Observed {
+            dt_s: 0.01,
+            backlog_cost,
+            idle_share,
+            evicted: false,
+            service_s: 0.02,
+            capacity: 1_000.0,
+            mean_cost: 1.0,
+        }
+    }
+
+    fn law() -> BudgetLaw {
+        BudgetLaw::new(0.3, 0.3, 0.0)
+    }
+
+    #[test]
+    fn dormant_until_the_backlog_is_worth_five_services() {
+        let mut law = law();
+        for _ in 0..100 {
+            assert_eq!(law.step(&seen(99.0, 0.0)), Step::Open);
+        }
+        assert!(law.budget.is_infinite());
+        assert_eq!(law.step(&seen(101.0, 0.0)), Step::Engaged);
+        assert_eq!(
+            law.budget, 1_000.0,
+            "bumpless: the first budget is the capacity"
+        );
+    }
+
+    #[test]
+    fn an_eviction_engages_but_not_before_the_capacity_is_known() {
+        let mut law = law();
+        let full = Observed {
+            evicted: true,
+            ..seen(0.0, 0.0)
+        };
+        assert_eq!(
+            law.step(&Observed {
+                capacity: 0.0,
+                ..full
+            }),
+            Step::Open
+        );
+        assert_eq!(law.step(&full), Step::Engaged);
+    }
+
+    #[test]
+    fn a_backlog_over_target_cuts_and_idle_slots_raise() {
+        let mut law = law();
+        law.step(&seen(101.0, 0.0));
+        law.step(&seen(60.0, 0.0));
+        assert!(law.budget < 900.0, "{}", law.budget);
+        (0..300).for_each(|_| {
+            law.step(&seen(0.0, 0.5));
+        });
+        assert!(
+            law.budget > 1_200.0 && law.budget <= 1_250.0,
+            "{}",
+            law.budget
+        );
+    }
+
+    #[test]
+    fn something_always_gets_through() {
+        let mut law = law();
+        for _ in 0..10_000 {
+            law.step(&seen(1e9, 0.0));
+        }
+        assert!(law.budget >= BUDGET_FLOOR * 1_000.0, "{}", law.budget);
+    }
+
+    #[test]
+    fn released_after_a_second_of_admitting_everything() {
+        let mut law = law();
+        law.step(&seen(101.0, 0.0));
+        for _ in 0..99 {
+            law.threshold_set(true, 0.01);
+        }
+        assert!(law.engaged());
+        law.threshold_set(false, 0.01);
+        for _ in 0..101 {
+            law.threshold_set(true, 0.01);
+        }
+        assert!(!law.engaged() && law.budget.is_infinite());
+    }
+
+    #[test]
+    fn a_tick_without_time_or_a_late_one_does_no_harm() {
+        let mut law = law();
+        law.step(&seen(101.0, 0.0));
+        law.step(&Observed {
+            dt_s: 0.0,
+            ..seen(0.0, 0.0)
+        });
+        assert!(law.budget.is_finite());
+        let before = law.terms.i;
+        law.step(&Observed {
+            dt_s: 3_600.0,
+            ..seen(0.0, 1.0)
+        });
+        assert!((before - law.terms.i) <= 0.3 * DT_MAX_S + 1e-9);
+    }
+}

@@ -1,0 +1,161 @@
+//! What the lane can serve, in cost per second.
+//!
+//! Learned where it can be seen: in stretches in which nearly every slot was taken nearly all the
+//! time. A stretch that was not busy shows only a lower bound. Every slot that is given back counts,
+//! however the work ended: the budget is one of admissions, and what must be known is how fast the
+//! slots turn over.
+
+use crate::rate::{Rate, Window};
+
+/// Memory while nothing changes. Goodput is flat between 1 and 3 s.
+const MEMORY_S: f64 = 1.0;
+/// A window closes at this many completions …
+const WINDOW_EVENTS: f64 = 20.0;
+/// … or after this time.
+const WINDOW_MAX_S: f64 = 5.0;
+/// Share of time without a free slot above which a window shows the capacity.
+const BUSY_SHARE: f64 = 0.7;
+/// Memory while the lane is calm: the estimate goes over from the last incident's number to what
+/// slots and service time promise.
+const CALM_MEMORY_S: f64 = 5.0;
+
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    rate: Rate,
+    window: Window,
+    window_busy_s: f64,
+    /// Mean cost of a completed request.
+    mean_cost: f64,
+}
+
+impl Capacity {
+    pub(crate) const fn new() -> Self {
+        Self {
+            rate: Rate::new(MEMORY_S),
+            window: Window {
+                seconds: 0.0,
+                events: 0.0,
+                cost: 0.0,
+                cost_squared: 0.0,
+            },
+            window_busy_s: 0.0,
+            mean_cost: 1.0,
+        }
+    }
+
+    /// Cost per second; 0 while nothing is known.
+    pub(crate) const fn rate(&self) -> f64 {
+        self.rate.get()
+    }
+
+    /// Mean cost of a completed request, work units.
+    pub(crate) const fn mean_cost(&self) -> f64 {
+        self.mean_cost
+    }
+
+    /// Called when the gate engages: what follows is measured afresh, so that the last incident's
+    /// number cannot decide this one.
+    pub(crate) fn relearn(&mut self) {
+        self.rate.relearn();
+        self.window = Window::default();
+        self.window_busy_s = 0.0;
+    }
+
+    /// Takes in the completions of one tick, in which no slot was free for `busy_s` seconds.
+    ///
+    /// `promised` is the cost per second that the slots could turn over at the present service time
+    /// (Little's law), given while the lane is calm; it keeps a lane that was never busy from being
+    /// judged by the little that was asked of it.
+    pub(crate) fn tick(&mut self, completed: &Window, busy_s: f64, promised: Option<f64>) {
+        self.window.add(completed);
+        self.window_busy_s += busy_s;
+        if self.window.events < WINDOW_EVENTS && self.window.seconds < WINDOW_MAX_S {
+            return;
+        }
+        let window = std::mem::take(&mut self.window);
+        let busy_s = std::mem::take(&mut self.window_busy_s);
+        if window.events > 0.0 {
+            self.mean_cost = window.cost / window.events;
+        }
+        if busy_s > BUSY_SHARE * window.seconds {
+            self.rate.observe(&window);
+            return;
+        }
+        let mut rate = self.rate.get();
+        if let Some(promised) = promised.filter(|p| p.is_finite() && *p > 0.0) {
+            let gain = 1.0 - (-window.seconds / CALM_MEMORY_S).exp();
+            rate += if rate == 0.0 { 1.0 } else { gain } * (promised - rate);
+        }
+        self.rate.set(rate.max(window.rate()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(seconds: f64, events: f64) -> Window {
+        Window {
+            seconds,
+            events,
+            cost: events,
+            cost_squared: events,
+        }
+    }
+
+    #[test]
+    fn busy_windows_teach_the_capacity_and_its_fall() {
+        let mut capacity = Capacity::new();
+        for _ in 0..100 {
+            capacity.tick(&completed(0.02, 20.0), 0.02, None);
+        }
+        assert_eq!(capacity.rate(), 1_000.0);
+        for _ in 0..10 {
+            capacity.tick(&completed(0.05, 20.0), 0.05, None);
+        }
+        assert!(
+            (capacity.rate() - 400.0).abs() < 20.0,
+            "{}",
+            capacity.rate()
+        );
+    }
+
+    #[test]
+    fn idle_windows_only_raise_it() {
+        let mut capacity = Capacity::new();
+        capacity.tick(&completed(0.02, 20.0), 0.02, None);
+        for _ in 0..1_000 {
+            capacity.tick(&completed(1.0, 20.0), 0.0, None);
+        }
+        assert_eq!(capacity.rate(), 1_000.0);
+        capacity.tick(&completed(0.01, 20.0), 0.0, None);
+        assert_eq!(capacity.rate(), 2_000.0);
+    }
+
+    #[test]
+    fn a_calm_lane_is_judged_by_its_slots_not_by_its_demand() {
+        let mut capacity = Capacity::new();
+        // 20 slots of 20 ms promise 1,000 per second; one request a second is all that is asked.
+        for _ in 0..60 {
+            capacity.tick(&completed(5.0, 5.0), 0.0, Some(1_000.0));
+        }
+        assert!(
+            (capacity.rate() - 1_000.0).abs() < 1.0,
+            "{}",
+            capacity.rate()
+        );
+    }
+
+    #[test]
+    fn a_new_incident_is_measured_afresh() {
+        let mut capacity = Capacity::new();
+        for _ in 0..100 {
+            capacity.tick(&completed(0.02, 20.0), 0.02, None);
+        }
+        capacity.relearn();
+        // Five per cent lower: chance by the old estimate, the truth by the new one.
+        capacity.tick(&completed(0.02, 19.0 + 1.0), 0.02, None);
+        capacity.tick(&completed(0.0211, 20.0), 0.0211, None);
+        assert!(capacity.rate() < 980.0, "{}", capacity.rate());
+    }
+}

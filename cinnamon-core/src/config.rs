@@ -1,0 +1,470 @@
+//! What can be set, what the defaults are and why, and the check that every setting passes.
+//!
+//! [`Settings`] is plain data that can be written by hand or read from a file; [`Config`] is the
+//! proof that it was checked. Nothing downstream checks again. Units come last in the names.
+
+use std::fmt::Display;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+use crate::priority::Tier;
+
+/// Proportional gain. Goodput is flat between 0.3 and 0.7; the low end moves the threshold least.
+pub const DEFAULT_KP: f64 = 0.3;
+/// Integral gain, per second. Flat between 0.2 and 1.
+pub const DEFAULT_KI_PER_S: f64 = 0.3;
+/// Derivative gain, seconds. 0: the flow term already anticipates, and the derivative of a
+/// backlog that is integrated over a tick is mostly noise.
+pub const DEFAULT_KD_S: f64 = 0.0;
+/// Shortest tick under load: below it a tick sees too few completions to learn from.
+pub const DEFAULT_TICK_MIN_MS: u64 = 5;
+/// Longest tick under load: the answer to a step in load may take a couple of ticks.
+pub const DEFAULT_TICK_MAX_MS: u64 = 20;
+/// Tier of work that says nothing of its importance: the middle of what may be shed.
+pub const DEFAULT_UNTAGGED_TIER: Tier = Tier::T3;
+/// One epoch step a minute: a caller at the edge keeps its fate for minutes, and a tenant is not
+/// the last of its tier for ever (once round the ring in eleven days).
+pub const DEFAULT_COHORT_EPOCH_MS: u64 = 60_000;
+/// Memory that waiting requests may hold, by their own account ([`Request::bytes`](crate::Request::bytes)).
+pub const DEFAULT_QUEUE_BYTES_MAX: u64 = 64 << 20;
+/// The scope of lanes that name none: lanes of one controller share a resource unless said otherwise.
+pub const DEFAULT_SCOPE: &str = "default";
+
+/// Most slots a lane may have.
+pub const LIMIT_MAX: u32 = 1 << 20;
+/// Most entries a queue may hold.
+pub const QUEUE_LEN_MAX: u32 = 1 << 20;
+/// Most lanes of a controller.
+pub const LANES_MAX: usize = 64;
+/// Most classes of a controller.
+pub const CLASSES_MAX: usize = 256;
+
+/// Which control law moves the threshold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Law {
+    /// A budget of admitted cost per second, steered by the time-averaged backlog.
+    #[default]
+    Budget,
+    /// The published shape of Uber's 2023 law: a PI on the flow error every 500 ms that sets a
+    /// refused share. For reference and comparison: it holds a standing queue and releases slowly.
+    Flow,
+}
+
+/// Who of one priority is served first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Oldest first; newest first while a standing queue shows that the oldest are lost anyway.
+    #[default]
+    Adaptive,
+    /// Always oldest first.
+    Fifo,
+    /// Always newest first.
+    Lifo,
+}
+
+/// Settings of a controller. Start from [`Settings::default`], or [`Settings::one_lane`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The lanes; at least one, names distinct.
+    pub lanes: Vec<LaneSettings>,
+    /// Kinds of request; [`Class`](crate::Class) is an index into it. At least one.
+    pub classes: Vec<ClassSettings>,
+    /// Tier of untagged work, t2 to t5. Default [`DEFAULT_UNTAGGED_TIER`].
+    pub untagged_tier: Tier,
+    /// Seed of the key hash. Equal on all nodes that should shed the same keys. Default 0.
+    pub cohort_seed: u64,
+    /// Milliseconds per epoch step, at least 1,000; each moves 1/128 of the keys to the next cohort.
+    /// Default [`DEFAULT_COHORT_EPOCH_MS`].
+    pub cohort_epoch_ms: u64,
+    /// The control law. Default [`Law::Budget`].
+    pub law: Law,
+    /// Proportional gain, 0..=5. Default [`DEFAULT_KP`].
+    pub kp: f64,
+    /// Integral gain per second, 0..=10. Default [`DEFAULT_KI_PER_S`].
+    pub ki_per_s: f64,
+    /// Derivative gain in seconds, 0..=1. Default [`DEFAULT_KD_S`].
+    pub kd_s: f64,
+    /// Shortest tick under load in milliseconds, 1..=1,000. Default [`DEFAULT_TICK_MIN_MS`].
+    pub tick_min_ms: u64,
+    /// Longest tick under load in milliseconds, `tick_min_ms`..=1,000. Default [`DEFAULT_TICK_MAX_MS`].
+    pub tick_max_ms: u64,
+}
+
+/// Settings of one lane.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LaneSettings {
+    /// Its name, 1..=64 bytes.
+    pub name: String,
+    /// Slots: how many requests run at once, 1..=[`LIMIT_MAX`]. Set it to the parallelism of what
+    /// the lane protects; half of that refuses good work, ten times that loses the important work
+    /// when capacity falls.
+    pub limit: u32,
+    /// Lanes of one scope share a resource: the threshold of each is the lowest any of them needs,
+    /// so that no t3 read passes while a t1 write is shed for the same disk. Default
+    /// [`DEFAULT_SCOPE`].
+    #[serde(default = "default_scope")]
+    pub scope: String,
+    /// Most waiting requests, 0..=[`QUEUE_LEN_MAX`]; 0 refuses at once when the slots are full.
+    /// Default (`None`): derived from the limit and from what the lane serves in 0.1 s.
+    #[serde(default)]
+    pub queue_len_max: Option<u32>,
+    /// Most bytes held by waiting requests. Default [`DEFAULT_QUEUE_BYTES_MAX`].
+    #[serde(default = "default_queue_bytes_max")]
+    pub queue_bytes_max: u64,
+    /// Order among waiters of one priority. Default [`Order::Adaptive`].
+    #[serde(default)]
+    pub order: Order,
+    /// CoDel's target for the sojourn of the lowest occupied priority, microseconds, at least 1.
+    /// Default (`None`): the live P90 of the service time.
+    #[serde(default)]
+    pub codel_target_us: Option<u64>,
+    /// CoDel's interval, microseconds, above the target. Default (`None`): ten targets.
+    #[serde(default)]
+    pub codel_interval_us: Option<u64>,
+}
+
+/// Settings of one class of request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ClassSettings {
+    /// Its name, for people.
+    pub name: String,
+    /// Tier of its untagged requests, t2 to t5. Default (`None`): [`Settings::untagged_tier`].
+    pub default_tier: Option<Tier>,
+    /// Cost in work units assumed until completions have taught better, at least 1. Default 1.
+    pub cost: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lanes: Vec::new(),
+            classes: vec![ClassSettings::default()],
+            untagged_tier: DEFAULT_UNTAGGED_TIER,
+            cohort_seed: 0,
+            cohort_epoch_ms: DEFAULT_COHORT_EPOCH_MS,
+            law: Law::Budget,
+            kp: DEFAULT_KP,
+            ki_per_s: DEFAULT_KI_PER_S,
+            kd_s: DEFAULT_KD_S,
+            tick_min_ms: DEFAULT_TICK_MIN_MS,
+            tick_max_ms: DEFAULT_TICK_MAX_MS,
+        }
+    }
+}
+
+impl Settings {
+    /// The defaults with one lane of `limit` slots.
+    #[must_use]
+    pub fn one_lane(name: &str, limit: u32) -> Self {
+        Self::default().lane(LaneSettings::new(name, limit))
+    }
+
+    /// Adds a lane.
+    #[must_use]
+    pub fn lane(mut self, lane: LaneSettings) -> Self {
+        self.lanes.push(lane);
+        self
+    }
+}
+
+impl LaneSettings {
+    /// A lane of `limit` slots in the default scope.
+    #[must_use]
+    pub fn new(name: &str, limit: u32) -> Self {
+        Self {
+            name: name.to_owned(),
+            limit,
+            scope: default_scope(),
+            queue_len_max: None,
+            queue_bytes_max: DEFAULT_QUEUE_BYTES_MAX,
+            order: Order::Adaptive,
+            codel_target_us: None,
+            codel_interval_us: None,
+        }
+    }
+
+    /// Puts the lane into this scope.
+    #[must_use]
+    pub fn scope(mut self, scope: &str) -> Self {
+        scope.clone_into(&mut self.scope);
+        self
+    }
+}
+
+impl Default for ClassSettings {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            default_tier: None,
+            cost: 1,
+        }
+    }
+}
+
+fn default_scope() -> String {
+    DEFAULT_SCOPE.to_owned()
+}
+
+const fn default_queue_bytes_max() -> u64 {
+    DEFAULT_QUEUE_BYTES_MAX
+}
+
+/// Checked [`Settings`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Settings", into = "Settings")]
+pub struct Config(Settings);
+
+impl Config {
+    /// Checks `settings`.
+    ///
+    /// # Errors
+    ///
+    /// The first setting that is out of its bounds, with its name, its value and the bound.
+    pub fn new(settings: Settings) -> Result<Self, ConfigError> {
+        check(&settings)?;
+        Ok(Self(settings))
+    }
+}
+
+impl Deref for Config {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.0
+    }
+}
+
+impl TryFrom<Settings> for Config {
+    type Error = ConfigError;
+
+    fn try_from(settings: Settings) -> Result<Self, ConfigError> {
+        Self::new(settings)
+    }
+}
+
+impl From<Config> for Settings {
+    fn from(config: Config) -> Self {
+        config.0
+    }
+}
+
+/// A setting that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A value lies outside its bounds.
+    #[error("`{setting}` is {value} but must be {bound}")]
+    OutOfBounds {
+        /// Path of the setting, such as `lanes[0].limit`.
+        setting: String,
+        /// The value given.
+        value: String,
+        /// What it must be.
+        bound: String,
+    },
+    /// Two lanes have one name.
+    #[error("`{setting}` is {value:?} but an earlier lane has that name")]
+    Duplicate {
+        /// Path of the second of them.
+        setting: String,
+        /// The name.
+        value: String,
+    },
+}
+
+/// Checks that a live limit is one a lane may have.
+pub(crate) fn check_limit(setting: &str, limit: u32) -> Result<(), ConfigError> {
+    within(setting, limit, 1, LIMIT_MAX)
+}
+
+fn check(settings: &Settings) -> Result<(), ConfigError> {
+    within("lanes.len", settings.lanes.len(), 1, LANES_MAX)?;
+    within("classes.len", settings.classes.len(), 1, CLASSES_MAX)?;
+    for (i, lane) in settings.lanes.iter().enumerate() {
+        check_lane(&format!("lanes[{i}]"), lane)?;
+        if settings.lanes[..i].iter().any(|l| l.name == lane.name) {
+            return Err(ConfigError::Duplicate {
+                setting: format!("lanes[{i}].name"),
+                value: lane.name.clone(),
+            });
+        }
+    }
+    for (i, class) in settings.classes.iter().enumerate() {
+        if let Some(tier) = class.default_tier {
+            within(
+                &format!("classes[{i}].default_tier"),
+                tier,
+                Tier::T2,
+                Tier::T5,
+            )?;
+        }
+        within(&format!("classes[{i}].cost"), class.cost, 1, u32::MAX)?;
+    }
+    within("untagged_tier", settings.untagged_tier, Tier::T2, Tier::T5)?;
+    within("cohort_epoch_ms", settings.cohort_epoch_ms, 1_000, u64::MAX)?;
+    number("kp", settings.kp, 5.0)?;
+    number("ki_per_s", settings.ki_per_s, 10.0)?;
+    number("kd_s", settings.kd_s, 1.0)?;
+    within("tick_min_ms", settings.tick_min_ms, 1, 1_000)?;
+    within(
+        "tick_max_ms",
+        settings.tick_max_ms,
+        settings.tick_min_ms,
+        1_000,
+    )
+}
+
+fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
+    within(&format!("{path}.name.len"), lane.name.len(), 1, 64)?;
+    within(&format!("{path}.scope.len"), lane.scope.len(), 1, 64)?;
+    check_limit(&format!("{path}.limit"), lane.limit)?;
+    if let Some(len) = lane.queue_len_max {
+        within(&format!("{path}.queue_len_max"), len, 0, QUEUE_LEN_MAX)?;
+    }
+    let hour_us = 3_600_000_000;
+    let target = lane.codel_target_us;
+    if let Some(target) = target {
+        within(&format!("{path}.codel_target_us"), target, 1, hour_us)?;
+    }
+    if let Some(interval) = lane.codel_interval_us {
+        let least = target.map_or(1, |target| target + 1);
+        within(
+            &format!("{path}.codel_interval_us"),
+            interval,
+            least,
+            10 * hour_us,
+        )?;
+    }
+    Ok(())
+}
+
+fn within<T: PartialOrd + Display>(
+    setting: &str,
+    value: T,
+    least: T,
+    most: T,
+) -> Result<(), ConfigError> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    Err(ConfigError::OutOfBounds {
+        setting: setting.to_owned(),
+        value: value.to_string(),
+        bound: format!("between {least} and {most}"),
+    })
+}
+
+/// NaN fails every comparison, so it is refused here too.
+fn number(setting: &str, value: f64, most: f64) -> Result<(), ConfigError> {
+    within(setting, value, 0.0, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(change: impl FnOnce(&mut Settings)) -> String {
+        let mut settings = Settings::one_lane("main", 8);
+        change(&mut settings);
+        Config::new(settings).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_pass_their_own_checks() {
+        let config = Config::new(Settings::one_lane("main", 8)).unwrap();
+        assert_eq!(config.kp, DEFAULT_KP);
+        assert_eq!(config.lanes[0].limit, 8);
+    }
+
+    #[test]
+    fn each_refusal_names_setting_value_and_bound() {
+        for (text, expected) in [
+            (
+                refusal(|s| s.lanes.clear()),
+                "`lanes.len` is 0 but must be between 1 and 64",
+            ),
+            (
+                refusal(|s| s.lanes[0].limit = 0),
+                "`lanes[0].limit` is 0 but must be between 1 and 1048576",
+            ),
+            (
+                refusal(|s| s.kp = f64::NAN),
+                "`kp` is NaN but must be between 0 and 5",
+            ),
+            (
+                refusal(|s| s.ki_per_s = f64::INFINITY),
+                "`ki_per_s` is inf but must be between 0 and 10",
+            ),
+            (
+                refusal(|s| s.kd_s = -0.5),
+                "`kd_s` is -0.5 but must be between 0 and 1",
+            ),
+            (
+                refusal(|s| s.untagged_tier = Tier::T1),
+                "`untagged_tier` is t1 but must be between t2 and t5",
+            ),
+            (
+                refusal(|s| s.classes[0].default_tier = Some(Tier::T0)),
+                "`classes[0].default_tier` is t0 but must be between t2 and t5",
+            ),
+            (
+                refusal(|s| s.classes[0].cost = 0),
+                "`classes[0].cost` is 0 but must be between 1 and 4294967295",
+            ),
+            (
+                refusal(|s| s.tick_max_ms = 2),
+                "`tick_max_ms` is 2 but must be between 5 and 1000",
+            ),
+            (
+                refusal(|s| s.cohort_epoch_ms = 0),
+                "`cohort_epoch_ms` is 0 but must be between 1000 and 18446744073709551615",
+            ),
+            (
+                refusal(|s| s.lanes[0].name.clear()),
+                "`lanes[0].name.len` is 0 but must be between 1 and 64",
+            ),
+            (
+                refusal(|s| s.lanes[0].queue_len_max = Some(u32::MAX)),
+                "`lanes[0].queue_len_max` is 4294967295 but must be between 0 and 1048576",
+            ),
+            (
+                refusal(|s| s.lanes.push(LaneSettings::new("main", 1))),
+                "`lanes[1].name` is \"main\" but an earlier lane has that name",
+            ),
+        ] {
+            assert_eq!(text, expected);
+        }
+        let codel = refusal(|s| {
+            s.lanes[0].codel_target_us = Some(500);
+            s.lanes[0].codel_interval_us = Some(500);
+        });
+        assert_eq!(
+            codel,
+            "`lanes[0].codel_interval_us` is 500 but must be between 501 and 36000000000"
+        );
+    }
+
+    #[test]
+    fn reading_a_file_checks_it() {
+        let good = r#"{"lanes":[{"name":"read","limit":4}],"law":"flow"}"#;
+        let config: Config = serde_json::from_str(good).unwrap();
+        assert_eq!(
+            (config.law, config.lanes[0].scope.as_str()),
+            (Law::Flow, "default")
+        );
+        let bad = r#"{"lanes":[{"name":"read","limit":0}]}"#;
+        let error = serde_json::from_str::<Config>(bad).unwrap_err().to_string();
+        assert!(error.contains("`lanes[0].limit` is 0"), "{error}");
+        let typo = r#"{"lanes":[{"name":"read","limit":1}],"kpp":1}"#;
+        assert!(serde_json::from_str::<Config>(typo).is_err());
+    }
+}

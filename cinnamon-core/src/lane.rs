@@ -1,0 +1,484 @@
+//! The handle callers hold, [`Lane`], and the futures it gives out.
+//!
+//! Each call reads the clock once, locks the lane's mutex, lets the engine decide, and tells waiters
+//! what became of them after the mutex is released. Lock order: the controller's, then a lane's;
+//! never two lanes' at once. A panic under the lock does not spread: the lane is marked failed and
+//! from then on admits everything without a decision.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::config::{ConfigError, check_limit};
+use crate::controller::Shared;
+use crate::engine::{Effect, Engine, Offered, Ticket};
+use crate::metrics::LaneSnapshot;
+use crate::permit::{Completion, OwnedPermit, Permit};
+use crate::priority::{Priority, Rank, Tier};
+use crate::request::{Request, Tag};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
+use crate::verdict::{AdmitKind, Rejected};
+use crate::waiter::{Abandoned, Parker, Waiters};
+
+/// A blocked thread looks for itself this often, so that even a dead control thread cannot hold it
+/// beyond its timeout. Ten looks a second cost a thousand blocked threads about 1 % of a core.
+const PARK_MAX: Duration = Duration::from_millis(100);
+
+/// A queue with its own slots: what callers ask for admission. Cheap to clone; clones are one lane.
+#[derive(Clone)]
+pub struct Lane {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+/// One lane inside the controller.
+#[derive(Debug)]
+pub(crate) struct LaneCore {
+    name: String,
+    state: Mutex<LaneState>,
+    failed: AtomicBool,
+    /// Admissions after the lane failed: they bypass its engine.
+    failed_open: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct LaneState {
+    engine: Engine,
+    waiters: Waiters,
+    effects: Vec<Effect>,
+}
+
+impl LaneCore {
+    pub(crate) fn new(name: &str, engine: Engine) -> Self {
+        Self {
+            name: name.to_owned(),
+            state: Mutex::new(LaneState {
+                engine,
+                waiters: Waiters::default(),
+                effects: Vec::new(),
+            }),
+            failed: AtomicBool::new(false),
+            failed_open: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Runs `act` on the engine under the lock at `now` (the engine's last time if the clock could
+    /// not be read), then wakes whom it concerned. `None` when the lane has failed.
+    pub(crate) fn with<R>(
+        &self,
+        now: Option<Instant>,
+        act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R,
+    ) -> Option<R> {
+        if self.failed() {
+            return None;
+        }
+        let mut wakers = Vec::new();
+        let mut state = lock(&self.state);
+        let step = catch_unwind(AssertUnwindSafe(|| {
+            let LaneState {
+                engine,
+                waiters,
+                effects,
+            } = &mut *state;
+            let now = now.unwrap_or_else(|| engine.last_reading());
+            let result = act(engine, waiters, now);
+            engine.take_effects(effects);
+            let told = effects
+                .drain(..)
+                .filter_map(|effect| waiters.resolve(effect.token, effect.result));
+            wakers.extend(told);
+            result
+        }));
+        if step.is_err() {
+            self.failed.store(true, Ordering::Release);
+            wakers.extend(state.waiters.wakers());
+        }
+        drop(state);
+        wakers.into_iter().for_each(wake);
+        if step.is_err() {
+            tracing::error!(
+                lane = %self.name,
+                "admission engine panicked; the lane now admits everything without a decision"
+            );
+        }
+        step.ok()
+    }
+
+    pub(crate) fn snapshot(&self) -> LaneSnapshot {
+        let mut snapshot = lock(&self.state).engine.snapshot(&self.name);
+        snapshot.failed = self.failed();
+        if snapshot.failed {
+            let open = self.failed_open.load(Ordering::Relaxed);
+            tracing::debug!(lane = %self.name, open, "snapshot of a failed lane");
+        }
+        snapshot
+    }
+
+    fn open_ticket(&self, request: Option<&Request>) -> Ticket {
+        self.failed_open.fetch_add(1, Ordering::Relaxed);
+        let priority = match request.map(|request| request.tag) {
+            Some(Tag::Priority(priority)) => priority,
+            Some(Tag::Tier(tier)) => Rank::threshold(tier.index() * 128, 0.0).priority(),
+            _ => Rank::threshold(Tier::T3.index() * 128, 0.0).priority(),
+        };
+        open_ticket(priority)
+    }
+}
+
+const fn open_ticket(priority: Priority) -> Ticket {
+    Ticket {
+        kind: AdmitKind::Open,
+        started_at: Instant::ZERO,
+        rank: Rank::new(priority, 0),
+        cost: 1,
+        class: 0,
+    }
+}
+
+/// Wakes one waiter. Its waker is the caller's code: a panic in it must not keep the others asleep,
+/// nor hit whoever happened to give a slot back.
+fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("a waiter's waker panicked");
+    }
+}
+
+impl Lane {
+    pub(crate) const fn new(shared: Arc<Shared>, index: usize) -> Self {
+        Self { shared, index }
+    }
+
+    /// The lane's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.core().name()
+    }
+
+    /// Admits the request if it can run now.
+    ///
+    /// # Errors
+    ///
+    /// Says why not: shed, busy, hopeless or closed. Nothing of a refused request stays behind.
+    pub fn try_admit(&self, request: &Request) -> Result<Permit<'_>, Rejected> {
+        self.try_ticket(request)
+            .map(|ticket| Permit::new(self, ticket))
+    }
+
+    /// Like [`Lane::try_admit`], with a permit that can move to another thread or task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::try_admit`].
+    pub fn try_admit_owned(&self, request: &Request) -> Result<OwnedPermit, Rejected> {
+        self.try_ticket(request)
+            .map(|ticket| OwnedPermit::new(self.clone(), ticket))
+    }
+
+    /// Waits for admission, on any async runtime or none: no timer and no reactor of the runtime's
+    /// is used. The request is offered when the future is first polled.
+    ///
+    /// # Errors
+    ///
+    /// Besides the refusals of [`Lane::try_admit`]: evicted or expired after it waited.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue. A slot granted before the drop was
+    /// noticed goes to the next waiter; none is ever lost.
+    pub const fn admit<'a>(&'a self, request: &Request) -> Admit<'a> {
+        Admit {
+            lane: self,
+            pending: Pending::Unoffered(*request),
+        }
+    }
+
+    /// Like [`Lane::admit`], with a future and a permit that borrow nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::admit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Lane::admit`].
+    pub fn admit_owned(&self, request: &Request) -> AdmitOwned {
+        AdmitOwned {
+            lane: self.clone(),
+            pending: Pending::Unoffered(*request),
+        }
+    }
+
+    /// Waits for admission on the calling thread.
+    ///
+    /// The wait is bounded by the request's deadline and patience and by the timeout in force, so a
+    /// thread that already holds this lane's last slot gets `Expired`, not a deadlock; see
+    /// [`Permit::nested`] for work inside work.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::admit`].
+    pub fn admit_blocking(&self, request: &Request) -> Result<Permit<'_>, Rejected> {
+        self.block_for_ticket(request)
+            .map(|ticket| Permit::new(self, ticket))
+    }
+
+    /// Like [`Lane::admit_blocking`], with a permit that can move to another thread or task.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::admit`].
+    pub fn admit_blocking_owned(&self, request: &Request) -> Result<OwnedPermit, Rejected> {
+        self.block_for_ticket(request)
+            .map(|ticket| OwnedPermit::new(self.clone(), ticket))
+    }
+
+    /// Changes the number of slots, 1..=[`LIMIT_MAX`](crate::config::LIMIT_MAX). A lower limit
+    /// revokes no permit: it acts as slots come back. A higher one wakes as many waiters as it adds
+    /// slots.
+    ///
+    /// # Errors
+    ///
+    /// When the limit is out of bounds; then nothing changes.
+    pub fn set_limit(&self, limit: u32) -> Result<(), ConfigError> {
+        check_limit("limit", limit)?;
+        self.with(|engine, _, now| engine.set_limit(now, limit));
+        Ok(())
+    }
+
+    /// The lane at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> LaneSnapshot {
+        self.core().snapshot()
+    }
+
+    /// Makes the lane's engine panic, as a bug in it would. For tests of what happens then.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn break_engine(&self) {
+        #[expect(clippy::panic, reason = "a panic is what is asked for")]
+        let broken = self.with(|_, _, _| -> () { panic!("broken on purpose") });
+        debug_assert!(broken.is_none());
+    }
+
+    // ----- shared with permits and futures
+
+    /// Gives back what the ticket holds.
+    pub(crate) fn finish(&self, ticket: &Ticket, done: Option<Completion>) {
+        self.with(|engine, _, now| engine.finish(now, ticket, done));
+        self.shared.slot_freed();
+    }
+
+    pub(crate) fn nested(&self, parent: &Ticket) -> Ticket {
+        self.with(|engine, _, now| engine.nested(now, parent))
+            .unwrap_or_else(|| open_ticket(parent.rank.priority()))
+    }
+
+    fn core(&self) -> &LaneCore {
+        self.shared.lane_core(self.index)
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R) -> Option<R> {
+        self.core().with(self.shared.read_clock(), act)
+    }
+
+    fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+        match self.with(|engine, _, now| engine.offer(now, request, None)) {
+            Some(Offered::Admitted(ticket)) => Ok(ticket),
+            Some(Offered::Rejected(rejected)) => Err(rejected),
+            // Not reached while the engine keeps its word not to queue who will not wait; then, and
+            // when the lane has failed, the request runs.
+            Some(Offered::Waiting(_)) | None => Ok(self.core().open_ticket(Some(request))),
+        }
+    }
+
+    fn block_for_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+        let (parker, waker) = Parker::of_this_thread();
+        let mut pending = Pending::Unoffered(*request);
+        loop {
+            if let Poll::Ready(result) = pending.poll(self, &waker) {
+                return result;
+            }
+            parker.park(PARK_MAX);
+        }
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// An admission under way. Its owner must [`abandon`](Pending::abandon) it when it gives up.
+#[derive(Debug)]
+enum Pending {
+    Unoffered(Request),
+    Waiting(u32),
+    Done,
+}
+
+impl Pending {
+    fn poll(&mut self, lane: &Lane, waker: &Waker) -> Poll<Result<Ticket, Rejected>> {
+        let result = match *self {
+            Self::Unoffered(request) => self.offer(lane, &request, waker),
+            Self::Waiting(token) => Self::look(lane, token, waker),
+            Self::Done => return Poll::Pending,
+        };
+        match result {
+            Some(result) => {
+                *self = Self::Done;
+                Poll::Ready(result)
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    fn offer(
+        &mut self,
+        lane: &Lane,
+        request: &Request,
+        waker: &Waker,
+    ) -> Option<Result<Ticket, Rejected>> {
+        let offered = lane.with(|engine, waiters, now| {
+            let offered = engine.offer(now, request, Some(waiters.next_token()));
+            let waiting = match offered {
+                Offered::Waiting(id) => Some((waiters.wait(id, waker), engine.next_wakeup())),
+                _ => None,
+            };
+            (offered, waiting)
+        });
+        match offered {
+            Some((Offered::Admitted(ticket), _)) => Some(Ok(ticket)),
+            Some((Offered::Rejected(rejected), _)) => Some(Err(rejected)),
+            Some((Offered::Waiting(_), waiting)) => {
+                if let Some((token, wakeup)) = waiting {
+                    *self = Self::Waiting(token);
+                    lane.shared.waiter_came(wakeup);
+                }
+                None
+            }
+            None => Some(Ok(lane.core().open_ticket(Some(request)))),
+        }
+    }
+
+    fn look(lane: &Lane, token: u32, waker: &Waker) -> Option<Result<Ticket, Rejected>> {
+        let looked = lane.with(|engine, waiters, now| {
+            // Whoever looks also keeps the time, should the control thread be late.
+            engine.expire(now);
+            waiters.poll(token, waker)
+        });
+        match looked {
+            // Expired just now: the effect is applied when the lock is released.
+            Some(None) => lane.with(|_, waiters, _| waiters.poll(token, waker))?,
+            Some(result) => result,
+            None => Some(Ok(lane.core().open_ticket(None))),
+        }
+    }
+
+    fn abandon(&mut self, lane: &Lane) {
+        let Self::Waiting(token) = std::mem::replace(self, Self::Done) else {
+            return;
+        };
+        lane.with(|engine, waiters, now| match waiters.abandon(token) {
+            Some(Abandoned::Waiting(id)) => {
+                engine.cancel(now, id);
+            }
+            Some(Abandoned::Granted(ticket)) => engine.finish(now, &ticket, None),
+            Some(Abandoned::Refused) | None => {}
+        });
+        lane.shared.slot_freed();
+    }
+}
+
+/// Waits for admission; see [`Lane::admit`]. Polled again after it was ready, it stays pending.
+#[derive(Debug)]
+#[must_use = "nothing is offered until the future is polled"]
+pub struct Admit<'a> {
+    lane: &'a Lane,
+    pending: Pending,
+}
+
+/// Waits for admission; see [`Lane::admit_owned`]. Polled again after it was ready, it stays pending.
+#[derive(Debug)]
+#[must_use = "nothing is offered until the future is polled"]
+pub struct AdmitOwned {
+    lane: Lane,
+    pending: Pending,
+}
+
+impl<'a> Admit<'a> {
+    /// One step of the admission, for event loops (epoll, io_uring) without futures: `waker` is
+    /// called, from any thread, when it is worth polling again. Make one from your own type with
+    /// [`std::task::Wake`]. Only the last waker given is called.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::admit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Drop the value to give up, as with [`Lane::admit`].
+    pub fn poll_admit(&mut self, waker: &Waker) -> Poll<Result<Permit<'a>, Rejected>> {
+        let lane = self.lane;
+        let polled = self.pending.poll(lane, waker);
+        polled.map_ok(|ticket| Permit::new(lane, ticket))
+    }
+}
+
+impl AdmitOwned {
+    /// Like [`Admit::poll_admit`], with a permit that borrows nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lane::admit`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Drop the value to give up, as with [`Lane::admit`].
+    pub fn poll_admit(&mut self, waker: &Waker) -> Poll<Result<OwnedPermit, Rejected>> {
+        let polled = self.pending.poll(&self.lane, waker);
+        polled.map_ok(|ticket| OwnedPermit::new(self.lane.clone(), ticket))
+    }
+}
+
+impl<'a> Future for Admit<'a> {
+    type Output = Result<Permit<'a>, Rejected>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_admit(cx.waker())
+    }
+}
+
+impl Future for AdmitOwned {
+    type Output = Result<OwnedPermit, Rejected>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_admit(cx.waker())
+    }
+}
+
+impl Drop for Admit<'_> {
+    fn drop(&mut self) {
+        self.pending.abandon(self.lane);
+    }
+}
+
+impl Drop for AdmitOwned {
+    fn drop(&mut self) {
+        self.pending.abandon(&self.lane);
+    }
+}

@@ -1,0 +1,91 @@
+//! Overload protection that a storage engine can embed.
+//!
+//! Cinnamon sits in the request loop next to the state it protects and decides which request runs
+//! now, which waits a moment, and which is refused at once: least important first, as few as needed,
+//! with a reason and a time to come back. In calm weather it does nothing.
+//!
+//! # Use
+//!
+//! Build one [`Controller`] with a [`Lane`] per pool of slots, ask the lane before the work, and say
+//! how the work ended:
+//!
+//! ```
+//! use cinnamon_core::{Completion, Config, Controller, Request, Settings, Tier};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::new(Settings::one_lane("main", 16))?;
+//! let controller = Controller::builder(config).build()?;
+//! let lane = controller.lane("main")?;
+//!
+//! let user_id = 42;
+//! match lane.admit_blocking(&Request::new(Tier::T2).key(user_id)) {
+//!     Ok(permit) => {
+//!         // … the work …
+//!         permit.finish(Completion::success());
+//!     }
+//!     Err(rejected) => println!("{rejected}"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Lane::try_admit`] never waits, [`Lane::admit`] waits on any async runtime,
+//! [`Lane::admit_blocking`] on the calling thread, and [`Admit::poll_admit`] serves event loops.
+//!
+//! # How it decides
+//!
+//! A request's [`Rank`] is its tier (t0, the most important, to t5), its cohort (0 to 127, from a
+//! hash of its key) and a fraction. The gate refuses every rank from its *threshold* on. While no
+//! queue stands, the gate is open. Once one does, a control law sets a budget of admitted cost per
+//! second from the measured capacity and the backlog, and the threshold is where the offered load,
+//! counted from the most important rank, exhausts the budget. Between the steps of the law a bounded
+//! queue serves the best priority first and lets the worst go.
+//!
+//! # Promises
+//!
+//! - Every offered request gets exactly one verdict; slots in use plus free equal the limit, whatever
+//!   panics, is cancelled, dropped or times out.
+//! - A failure of the controller fails open.
+//! - No call blocks but those that say so, and each wait is bounded.
+
+mod arrivals;
+mod budget;
+mod capacity;
+mod clock;
+mod codel;
+pub mod config;
+mod controller;
+mod driver;
+mod engine;
+mod flow;
+mod lane;
+mod list;
+mod metrics;
+mod permit;
+mod pid;
+mod priority;
+mod queue;
+mod rate;
+mod request;
+mod retry;
+mod service;
+#[cfg(feature = "test-util")]
+pub mod simulation;
+mod sync;
+mod verdict;
+mod waiter;
+mod wheel;
+
+#[cfg(feature = "test-util")]
+pub use clock::ManualClock;
+pub use clock::{Clock, Instant, MonotonicClock};
+pub use codel::CodelState;
+pub use config::{ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings};
+pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane};
+pub use lane::{Admit, AdmitOwned, Lane};
+pub use metrics::{LaneSnapshot, Snapshot, VerdictCounts};
+pub use permit::{Completion, Outcome, OwnedPermit, Permit};
+pub use priority::{Cohort, KeyHash, Priority, Rank, TIERS, Tier};
+pub use request::{Class, Request, Tenant};
+pub use retry::{RETRY_AFTER_BASE, RETRY_DOUBLINGS_MAX, Retry};
+pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};

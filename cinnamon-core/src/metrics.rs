@@ -1,0 +1,190 @@
+//! What can be seen: [`Snapshot`], plain data with the unit last in each name.
+
+use serde::Serialize;
+
+use crate::codel::CodelState;
+use crate::priority::{TIERS, Tier};
+use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
+
+/// Verdicts of a lane since it was built, by tier. Sums of rows and columns are exact: every offered
+/// request is counted once, in one cell, or still waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerdictCounts {
+    counts: [[u64; Verdict::COUNT]; TIERS],
+}
+
+impl VerdictCounts {
+    pub(crate) fn count(&mut self, tier: Tier, verdict: Verdict) {
+        self.counts[tier.index()][verdict.index()] += 1;
+    }
+
+    /// Requests of this tier that got this verdict.
+    #[must_use]
+    pub const fn get(&self, tier: Tier, verdict: Verdict) -> u64 {
+        self.counts[tier.index()][verdict.index()]
+    }
+
+    /// Requests of all tiers that got this verdict.
+    #[must_use]
+    pub fn total(&self, verdict: Verdict) -> u64 {
+        self.counts.iter().map(|row| row[verdict.index()]).sum()
+    }
+
+    /// Requests admitted, however they run.
+    #[must_use]
+    pub fn admitted(&self) -> u64 {
+        let kinds = [AdmitKind::Slot, AdmitKind::Exempt, AdmitKind::Open];
+        kinds
+            .iter()
+            .map(|&kind| self.total(Verdict::Admit(kind)))
+            .sum()
+    }
+
+    /// Requests refused, for whatever reason.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        Reason::ALL
+            .iter()
+            .map(|&reason| self.total(Verdict::Refuse(reason)))
+            .sum()
+    }
+
+    /// All verdicts given.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+
+    /// Every verdict that occurred, by tier, with its word and its count.
+    pub fn iter(&self) -> impl Iterator<Item = (Tier, &'static str, u64)> {
+        let named = [
+            (Verdict::Admit(AdmitKind::Slot), "admit_slot"),
+            (Verdict::Admit(AdmitKind::Exempt), "admit_exempt"),
+            (Verdict::Admit(AdmitKind::Open), "admit_open"),
+            (Verdict::Cancel, "cancel"),
+        ];
+        let refusals = Reason::ALL.map(|reason| (Verdict::Refuse(reason), reason.as_str()));
+        let all: Vec<_> = named.into_iter().chain(refusals).collect();
+        Tier::ALL
+            .into_iter()
+            .flat_map(move |tier| {
+                all.clone()
+                    .into_iter()
+                    .map(move |(verdict, word)| (tier, verdict, word))
+            })
+            .map(|(tier, verdict, word)| (tier, word, self.get(tier, verdict)))
+            .filter(|(_, _, count)| *count > 0)
+    }
+}
+
+impl Serialize for VerdictCounts {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Cell {
+            tier: Tier,
+            verdict: &'static str,
+            requests: u64,
+        }
+        serializer.collect_seq(self.iter().map(|(tier, verdict, requests)| Cell {
+            tier,
+            verdict,
+            requests,
+        }))
+    }
+}
+
+/// The controller at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The lanes, in the order of the settings.
+    pub lanes: Vec<LaneSnapshot>,
+    /// Control steps taken.
+    pub ticks: u64,
+    /// Whether the control thread's step panicked, or a lane's engine did; such lanes admit all.
+    pub failed: bool,
+    /// Whether the controller was closed or is draining.
+    pub closed: bool,
+}
+
+impl Snapshot {
+    /// The lane of this name.
+    #[must_use]
+    pub fn lane(&self, name: &str) -> Option<&LaneSnapshot> {
+        self.lanes.iter().find(|lane| lane.name == name)
+    }
+}
+
+/// One lane at one moment. Cost is in work units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LaneSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Slots.
+    pub limit: u32,
+    /// Requests that hold a slot; above the limit for a while after it was lowered.
+    pub in_use: u32,
+    /// Free slots, `limit - in_use`, 0 while above the limit.
+    pub free: u32,
+    /// Requests running without a slot because they are exempt.
+    pub exempt_in_use: u32,
+    /// Requests running without a slot because the controller was off or had failed.
+    pub open_in_use: u32,
+    /// Requests waiting.
+    pub waiting: u32,
+    /// Requests waiting, by tier.
+    pub waiting_by_tier: [u32; TIERS],
+    /// Most requests that ever waited at once.
+    pub waiting_peak: u32,
+    /// Their cost.
+    pub waiting_cost: u64,
+    /// Bytes that waiting requests hold, by their own account.
+    pub waiting_bytes: u64,
+    /// Requests offered so far; equals `verdicts.sum() + waiting`.
+    pub offered: u64,
+    /// Offered requests that did not say their importance.
+    pub untagged: u64,
+    /// Verdicts by tier.
+    pub verdicts: VerdictCounts,
+    /// Whether the gate is engaged; dormant otherwise.
+    pub engaged: bool,
+    /// The gate's threshold, such as `t3.64+0.25`, or `open`.
+    pub threshold: String,
+    /// The threshold on the scale 0 (nothing admitted) to 768 (open).
+    pub threshold_levels: f64,
+    /// What holds it there.
+    pub binding: Binding,
+    /// Admitted cost per second that the law allows; `None` while the gate is open.
+    pub budget_per_s: Option<f64>,
+    /// `C`: cost per second that the lane can serve, 0 while unknown.
+    pub capacity_per_s: f64,
+    /// `A`: cost per second offered.
+    pub offered_per_s: f64,
+    /// `W`: the backlog, seconds of work.
+    pub wait_s: f64,
+    /// `W*`: its target.
+    pub wait_target_s: f64,
+    /// The law's error, -1..=1.
+    pub error: f64,
+    /// The proportional term.
+    pub p: f64,
+    /// The integral term.
+    pub i: f64,
+    /// The derivative term.
+    pub d: f64,
+    /// CoDel's state.
+    pub codel: CodelState,
+    /// Whether the newest of a priority is served first now.
+    pub newest_first: bool,
+    /// The longest anybody may wait now, seconds.
+    pub timeout_s: f64,
+    /// Mean service time, seconds.
+    pub service_mean_s: f64,
+    /// Median service time, seconds.
+    pub service_p50_s: f64,
+    /// 90th percentile of the service time, seconds.
+    pub service_p90_s: f64,
+    /// Whether the lane's engine panicked: it admits everything until it is rebuilt.
+    pub failed: bool,
+}

@@ -1,0 +1,389 @@
+//! The queue of a lane: 768 levels over one slab, every operation O(1).
+//!
+//! Each entry is on up to three lists: its level's (who is next), the list of all by age (who has
+//! waited longer than the timeout in force), and, when it has a deadline of its own, the timing
+//! wheel's. A two-word bitmap walk finds the best and the worst occupied level.
+
+use crate::clock::Instant;
+use crate::list::{Links, List, NIL};
+use crate::priority::{PRIORITIES, Rank, TIERS};
+use crate::wheel::Wheel;
+
+/// One waiting request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) rank: Rank,
+    pub(crate) cost: u32,
+    pub(crate) bytes: u32,
+    pub(crate) class: u16,
+    pub(crate) attempt: u8,
+    pub(crate) salt: u32,
+    /// Whoever waits, in the caller's numbering.
+    pub(crate) token: u32,
+    pub(crate) enqueued_at: Instant,
+    /// The entry's own deadline, [`Instant::FAR_FUTURE`] without one.
+    pub(crate) expires_at: Instant,
+}
+
+/// Names a waiting entry; stale once the entry has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaiterId {
+    index: u32,
+    generation: u32,
+}
+
+#[derive(Debug)]
+struct Node {
+    generation: u32,
+    /// Its slot on the wheel when it has a deadline of its own.
+    wheel_slot: Option<u16>,
+    entry: Option<Entry>,
+}
+
+const WORDS: usize = PRIORITIES / 64;
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    nodes: Vec<Node>,
+    free: Vec<u32>,
+    levels: Box<[List; PRIORITIES]>,
+    level_links: Links,
+    /// Bit `i` of word `w` is set when level `64 w + i` is occupied.
+    occupied: [u64; WORDS],
+    /// Bit `w` is set when word `w` is not zero.
+    occupied_words: u64,
+    by_age: List,
+    age_links: Links,
+    wheel: Wheel,
+    due: Vec<u32>,
+    len: u32,
+    cost: u64,
+    bytes: u64,
+    tier_len: [u32; TIERS],
+}
+
+impl Queue {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            levels: Box::new([List::EMPTY; PRIORITIES]),
+            level_links: Links::new(),
+            occupied: [0; WORDS],
+            occupied_words: 0,
+            by_age: List::EMPTY,
+            age_links: Links::new(),
+            wheel: Wheel::new(),
+            due: Vec::new(),
+            len: 0,
+            cost: 0,
+            bytes: 0,
+            tier_len: [0; TIERS],
+        }
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Cost of all entries, work units.
+    pub(crate) const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Bytes held by all entries.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Entries per tier.
+    pub(crate) const fn tier_len(&self) -> &[u32; TIERS] {
+        &self.tier_len
+    }
+
+    pub(crate) fn push(&mut self, entry: Entry) -> WaiterId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = self.nodes.len();
+            self.nodes.push(Node {
+                generation: 0,
+                wheel_slot: None,
+                entry: None,
+            });
+            self.level_links.grow(index + 1);
+            self.age_links.grow(index + 1);
+            index as u32
+        });
+        let level = entry.rank.priority().level();
+        self.level_links.push_back(&mut self.levels[level], index);
+        self.occupied[level / 64] |= 1 << (level % 64);
+        self.occupied_words |= 1 << (level / 64);
+        self.age_links.push_back(&mut self.by_age, index);
+        let node = &mut self.nodes[index as usize];
+        if entry.expires_at < Instant::FAR_FUTURE {
+            node.wheel_slot = Some(self.wheel.insert(index, entry.expires_at));
+        }
+        node.entry = Some(entry);
+        self.len += 1;
+        self.cost += u64::from(entry.cost);
+        self.bytes += u64::from(entry.bytes);
+        self.tier_len[entry.rank.priority().tier().index()] += 1;
+        WaiterId {
+            index,
+            generation: node.generation,
+        }
+    }
+
+    /// Takes the best entry: the lowest occupied level's oldest, or its newest.
+    pub(crate) fn pop_best(&mut self, newest_first: bool) -> Option<Entry> {
+        let list = self.levels[self.best_level()?];
+        self.take(if newest_first {
+            list.back()
+        } else {
+            list.front()
+        })
+    }
+
+    /// The oldest entry of the worst occupied level.
+    pub(crate) fn worst(&self) -> Option<&Entry> {
+        let list = self.levels[self.worst_level()?];
+        self.nodes[list.front() as usize].entry.as_ref()
+    }
+
+    /// Takes the oldest entry of the worst occupied level.
+    pub(crate) fn pop_worst(&mut self) -> Option<Entry> {
+        let list = self.levels[self.worst_level()?];
+        self.take(list.front())
+    }
+
+    /// Takes the oldest entry of all if it was enqueued at or before `cutoff`.
+    pub(crate) fn pop_older(&mut self, cutoff: Instant) -> Option<Entry> {
+        let oldest = self.by_age.front();
+        let entry = self.nodes.get(oldest as usize)?.entry.as_ref()?;
+        if entry.enqueued_at > cutoff {
+            return None;
+        }
+        self.take(oldest)
+    }
+
+    /// Takes every entry whose own deadline has come, up to `now`, into `out`.
+    pub(crate) fn pop_due(&mut self, now: Instant, out: &mut Vec<Entry>) {
+        let mut due = std::mem::take(&mut self.due);
+        let nodes = &self.nodes;
+        let deadline = |index: u32| {
+            let entry = nodes[index as usize].entry.as_ref();
+            entry.map_or(Instant::FAR_FUTURE, |entry| entry.expires_at)
+        };
+        self.wheel.advance(now, deadline, &mut due);
+        out.extend(due.drain(..).filter_map(|index| self.take(index)));
+        self.due = due;
+    }
+
+    /// Takes the named entry if it still waits.
+    pub(crate) fn remove(&mut self, id: WaiterId) -> Option<Entry> {
+        let node = self.nodes.get(id.index as usize)?;
+        if node.generation != id.generation {
+            return None;
+        }
+        self.take(id.index)
+    }
+
+    /// When the next entry may run out of time, given the timeout in force (ns).
+    pub(crate) fn next_wakeup(&self, timeout_ns: u64) -> Option<Instant> {
+        let oldest = self.nodes.get(self.by_age.front() as usize)?;
+        let by_age = oldest.entry.as_ref()?.enqueued_at.after_nanos(timeout_ns);
+        let own = self.wheel.next_wakeup().unwrap_or(Instant::FAR_FUTURE);
+        Some(by_age.min(own))
+    }
+
+    fn take(&mut self, index: u32) -> Option<Entry> {
+        if index == NIL {
+            return None;
+        }
+        let node = &mut self.nodes[index as usize];
+        let entry = node.entry.take()?;
+        node.generation = node.generation.wrapping_add(1);
+        if let Some(slot) = node.wheel_slot.take() {
+            self.wheel.remove(index, slot);
+        }
+        let level = entry.rank.priority().level();
+        self.level_links.unlink(&mut self.levels[level], index);
+        if self.levels[level].is_empty() {
+            self.occupied[level / 64] &= !(1 << (level % 64));
+            if self.occupied[level / 64] == 0 {
+                self.occupied_words &= !(1 << (level / 64));
+            }
+        }
+        self.age_links.unlink(&mut self.by_age, index);
+        self.free.push(index);
+        self.len -= 1;
+        self.cost -= u64::from(entry.cost);
+        self.bytes -= u64::from(entry.bytes);
+        self.tier_len[entry.rank.priority().tier().index()] -= 1;
+        Some(entry)
+    }
+
+    fn best_level(&self) -> Option<usize> {
+        if self.occupied_words == 0 {
+            return None;
+        }
+        let word = self.occupied_words.trailing_zeros() as usize;
+        Some(word * 64 + self.occupied[word].trailing_zeros() as usize)
+    }
+
+    fn worst_level(&self) -> Option<usize> {
+        if self.occupied_words == 0 {
+            return None;
+        }
+        let word = 63 - self.occupied_words.leading_zeros() as usize;
+        Some(word * 64 + 63 - self.occupied[word].leading_zeros() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::priority::Priority;
+    use proptest::prelude::*;
+
+    fn entry(level: u16, token: u32, at: u64) -> Entry {
+        Entry {
+            rank: Rank::new(Priority::from_number(level).unwrap(), 0),
+            cost: token % 5 + 1,
+            bytes: token,
+            class: 0,
+            attempt: 0,
+            salt: 0,
+            token,
+            enqueued_at: Instant::from_nanos(at),
+            expires_at: Instant::FAR_FUTURE,
+        }
+    }
+
+    #[test]
+    fn best_first_oldest_first_and_worst_oldest_leaves() {
+        let mut queue = Queue::new();
+        for (token, level) in [500, 3, 500, 3, 767, 0].into_iter().enumerate() {
+            queue.push(entry(level, token as u32, token as u64));
+        }
+        assert_eq!(queue.pop_worst().unwrap().token, 4);
+        assert_eq!(queue.worst().unwrap().token, 0);
+        let served: Vec<u32> = std::iter::from_fn(|| queue.pop_best(false))
+            .map(|e| e.token)
+            .collect();
+        assert_eq!(served, [5, 1, 3, 0, 2]);
+        assert_eq!((queue.len(), queue.cost(), queue.bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn newest_first_only_reorders_within_a_level() {
+        let mut queue = Queue::new();
+        for (token, level) in [9, 9, 8, 8].into_iter().enumerate() {
+            queue.push(entry(level, token as u32, token as u64));
+        }
+        let served: Vec<u32> = std::iter::from_fn(|| queue.pop_best(true))
+            .map(|e| e.token)
+            .collect();
+        assert_eq!(served, [3, 2, 1, 0]);
+    }
+
+    #[test]
+    fn a_stale_name_removes_nobody() {
+        let mut queue = Queue::new();
+        let first = queue.push(entry(1, 1, 0));
+        assert_eq!(queue.remove(first).unwrap().token, 1);
+        let second = queue.push(entry(1, 2, 0));
+        assert!(queue.remove(first).is_none());
+        assert_eq!(queue.remove(second).unwrap().token, 2);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Push { level: u16, patience: Option<u64> },
+        Best { newest: bool },
+        Worst,
+        Remove { nth: usize },
+        Advance { ns: u64 },
+        Older { age: u64 },
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            4 => (0..768u16, proptest::option::of(0..3_000_000_000u64))
+                .prop_map(|(level, patience)| Op::Push { level, patience }),
+            2 => any::<bool>().prop_map(|newest| Op::Best { newest }),
+            1 => Just(Op::Worst),
+            1 => (0..64usize).prop_map(|nth| Op::Remove { nth }),
+            2 => (0..400_000_000u64).prop_map(|ns| Op::Advance { ns }),
+            1 => (0..2_000_000_000u64).prop_map(|age| Op::Older { age }),
+        ]
+    }
+
+    proptest! {
+        /// The queue against an obvious model: a vector searched from end to end.
+        #[test]
+        fn behaves_like_a_list_searched_end_to_end(ops in proptest::collection::vec(op(), 1..200)) {
+            let mut queue = Queue::new();
+            let mut model: Vec<(WaiterId, Entry)> = Vec::new();
+            let mut now = 0u64;
+            let level = |e: &Entry| e.rank.priority().number();
+            for (token, op) in ops.into_iter().enumerate() {
+                match op {
+                    Op::Push { level, patience } => {
+                        let mut entry = entry(level, token as u32, now);
+                        if let Some(patience) = patience {
+                            entry.expires_at = Instant::from_nanos(now + patience);
+                        }
+                        model.push((queue.push(entry), entry));
+                    }
+                    Op::Best { newest } => {
+                        let best = model.iter().map(|(_, e)| level(e)).min();
+                        let mut of_best = (0..model.len()).filter(|&i| Some(level(&model[i].1)) == best);
+                        let expected = if newest { of_best.next_back() } else { of_best.next() };
+                        let expected = expected.map(|i| model.remove(i).1.token);
+                        prop_assert_eq!(queue.pop_best(newest).map(|e| e.token), expected);
+                    }
+                    Op::Worst => {
+                        let worst = model.iter().map(|(_, e)| level(e)).max();
+                        let expected = model.iter().position(|(_, e)| Some(level(e)) == worst);
+                        let expected = expected.map(|i| model.remove(i).1.token);
+                        prop_assert_eq!(queue.pop_worst().map(|e| e.token), expected);
+                    }
+                    Op::Remove { nth } => {
+                        if !model.is_empty() {
+                            let (id, entry) = model.remove(nth % model.len());
+                            prop_assert_eq!(queue.remove(id).map(|e| e.token), Some(entry.token));
+                            prop_assert!(queue.remove(id).is_none());
+                        }
+                    }
+                    Op::Advance { ns } => {
+                        now += ns;
+                        let mut due = Vec::new();
+                        queue.pop_due(Instant::from_nanos(now), &mut due);
+                        let mut due: Vec<u32> = due.iter().map(|e| e.token).collect();
+                        due.sort_unstable();
+                        let is_due = |e: &Entry| e.expires_at.as_nanos() <= now;
+                        let expected: Vec<u32> =
+                            model.iter().filter(|(_, e)| is_due(e)).map(|(_, e)| e.token).collect();
+                        model.retain(|(_, e)| !is_due(e));
+                        prop_assert_eq!(due, expected);
+                    }
+                    Op::Older { age } => {
+                        let cutoff = Instant::from_nanos(now.saturating_sub(age));
+                        let old = model.first().is_some_and(|(_, e)| e.enqueued_at <= cutoff);
+                        let expected = old.then(|| model.remove(0).1.token);
+                        prop_assert_eq!(queue.pop_older(cutoff).map(|e| e.token), expected);
+                    }
+                }
+                prop_assert_eq!(queue.len() as usize, model.len());
+                prop_assert_eq!(queue.cost(), model.iter().map(|(_, e)| u64::from(e.cost)).sum::<u64>());
+                prop_assert_eq!(queue.tier_len().iter().sum::<u32>(), queue.len());
+                let timeout = queue.next_wakeup(1_000);
+                prop_assert_eq!(timeout.is_some(), !model.is_empty());
+            }
+        }
+    }
+}

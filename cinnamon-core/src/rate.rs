@@ -1,0 +1,186 @@
+//! A rate that is steady while the world is, and new at once when it changes.
+//!
+//! An exponential mean alone is either noisy or late: with a memory of one second it over-sheds for
+//! about a second after a 12x spike. So each window is compared with what the mean predicts for
+//! compound Poisson arrivals; a window that cannot be chance replaces the mean.
+
+/// Standard deviations beyond which a window is suspicious; two running are a change.
+const SUSPICIOUS_SIGMAS: f64 = 3.0;
+/// Standard deviations beyond which one window is a change.
+const CERTAIN_SIGMAS: f64 = 6.0;
+
+/// Sums over a stretch of time: its length, cost and squared cost of the events in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    pub(crate) seconds: f64,
+    pub(crate) events: f64,
+    pub(crate) cost: f64,
+    pub(crate) cost_squared: f64,
+}
+
+impl Window {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.seconds += other.seconds;
+        self.events += other.events;
+        self.cost += other.cost;
+        self.cost_squared += other.cost_squared;
+    }
+
+    /// Counts one event of this cost.
+    pub(crate) fn count(&mut self, cost: u32) {
+        let cost = f64::from(cost);
+        self.events += 1.0;
+        self.cost += cost;
+        self.cost_squared += cost * cost;
+    }
+
+    /// Cost per second, 0 for an empty stretch.
+    pub(crate) fn rate(&self) -> f64 {
+        if self.seconds > 0.0 {
+            self.cost / self.seconds
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Cost per second, smoothed, with change detection.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate {
+    memory_s: f64,
+    rate: f64,
+    /// Cost of the "typical" event for the scatter: mean of squares over mean.
+    grain: f64,
+    /// Seconds since the estimate began afresh; young estimates average all they have.
+    age_s: f64,
+    suspicious: bool,
+}
+
+impl Rate {
+    pub(crate) const fn new(memory_s: f64) -> Self {
+        Self {
+            memory_s,
+            rate: 0.0,
+            grain: 1.0,
+            age_s: 0.0,
+            suspicious: false,
+        }
+    }
+
+    /// Cost per second; 0 until the first window.
+    pub(crate) const fn get(&self) -> f64 {
+        self.rate
+    }
+
+    /// Lets the next window replace the estimate.
+    pub(crate) fn relearn(&mut self) {
+        self.age_s = 0.0;
+        self.suspicious = false;
+    }
+
+    /// Sets the estimate from other evidence than a window.
+    pub(crate) fn set(&mut self, rate: f64) {
+        self.rate = rate;
+    }
+
+    pub(crate) fn observe(&mut self, window: &Window) {
+        if window.seconds <= 0.0 {
+            return;
+        }
+        if window.cost > 0.0 {
+            self.grain = window.cost_squared / window.cost;
+        }
+        if self.age_s == 0.0 {
+            self.restart(window);
+            return;
+        }
+        let expected = self.rate.max(f64::MIN_POSITIVE);
+        let sigma = (expected * self.grain / window.seconds).sqrt();
+        let off = (window.rate() - self.rate).abs();
+        let suspicious = off > SUSPICIOUS_SIGMAS * sigma;
+        if off > CERTAIN_SIGMAS * sigma || (suspicious && self.suspicious) {
+            self.restart(window);
+            return;
+        }
+        self.suspicious = suspicious;
+        if suspicious {
+            // Neither believed nor blended in: the next window decides.
+            return;
+        }
+        self.age_s += window.seconds;
+        let smooth = 1.0 - (-window.seconds / self.memory_s).exp();
+        let gain = smooth.max(window.seconds / self.age_s);
+        self.rate += gain * (window.rate() - self.rate);
+    }
+
+    fn restart(&mut self, window: &Window) {
+        self.rate = window.rate();
+        self.age_s = window.seconds;
+        self.suspicious = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(seconds: f64, events: f64, cost: f64) -> Window {
+        Window {
+            seconds,
+            events,
+            cost: events * cost,
+            cost_squared: events * cost * cost,
+        }
+    }
+
+    #[test]
+    fn a_step_is_believed_in_one_window_and_noise_is_not() {
+        let mut rate = Rate::new(0.5);
+        for events in [60.0, 52.0, 67.0, 58.0, 63.0] {
+            rate.observe(&window(0.06, events, 1.0));
+        }
+        assert!((rate.get() - 1_000.0).abs() < 60.0, "{}", rate.get());
+        rate.observe(&window(0.06, 720.0, 1.0));
+        assert_eq!(rate.get(), 720.0 / 0.06);
+        rate.observe(&window(0.06, 60.0, 1.0));
+        assert_eq!(rate.get(), 1_000.0);
+    }
+
+    #[test]
+    fn dear_requests_scatter_more_and_are_not_taken_for_a_change() {
+        // One request of 450 units among 60 of one: 8 times the cost of a window without, by chance.
+        let mut rate = Rate::new(0.5);
+        let mut dear = window(0.06, 60.0, 1.0);
+        dear.add(&Window {
+            seconds: 0.0,
+            events: 1.0,
+            cost: 450.0,
+            cost_squared: 450.0 * 450.0,
+        });
+        rate.observe(&dear);
+        rate.observe(&dear);
+        let before = rate.get();
+        let mut two = dear;
+        two.add(&Window {
+            seconds: 0.0,
+            events: 1.0,
+            cost: 450.0,
+            cost_squared: 450.0 * 450.0,
+        });
+        rate.observe(&two);
+        assert!(
+            rate.get() > before && rate.get() < two.rate(),
+            "blended, not replaced"
+        );
+    }
+
+    #[test]
+    fn silence_is_a_change_and_an_empty_window_is_nothing() {
+        let mut rate = Rate::new(0.5);
+        rate.observe(&window(1.0, 100.0, 1.0));
+        rate.observe(&window(0.0, 0.0, 1.0));
+        assert_eq!(rate.get(), 100.0);
+        rate.observe(&window(2.0, 0.0, 1.0));
+        assert_eq!(rate.get(), 0.0);
+    }
+}

@@ -1,0 +1,561 @@
+//! Overload in virtual time: a seeded workload against a simulated store behind the real engine.
+//!
+//! A day of traffic takes seconds, and one seed gives one trace, event for event, so that a change
+//! of the law can be judged by figures and a failure can be replayed. Events at equal times are
+//! taken in this order: completions, ticks (with their expiries), arrivals.
+//!
+//! ```
+//! use std::time::Duration;
+//! use cinnamon_core::{Settings, simulation::{Phase, Scenario, Service}};
+//!
+//! # fn main() -> Result<(), cinnamon_core::ConfigError> {
+//! let report = Scenario {
+//!     settings: Settings::one_lane("main", 20),
+//!     service: Service { parallelism: 20, mean: Duration::from_millis(20) },
+//!     phases: vec![Phase::new("calm", 5.0, 0.7), Phase::new("overload", 5.0, 2.0)],
+//!     ..Scenario::default()
+//! }
+//! .run()?;
+//! assert!(report.phases[1].goodput > 0.9);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use crate::clock::{Instant, nanos};
+use crate::config::{Config, ConfigError, Settings};
+use crate::controller::tick_interval_ns;
+use crate::engine::{Effect, Engine, Offered, Ticket};
+use crate::metrics::LaneSnapshot;
+use crate::permit::Completion;
+use crate::priority::{TIERS, Tier, mix64};
+use crate::request::Request;
+use crate::verdict::Binding;
+
+/// A store with exponential service times.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Requests it works on at once at full speed; more slow each other down.
+    pub parallelism: u32,
+    /// Mean service time at full speed.
+    pub mean: Duration,
+}
+
+/// A stretch of constant load.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Its name in reports.
+    pub name: String,
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// Offered load as a multiple of the full capacity, before `low_tiers` is applied.
+    pub load: f64,
+    /// The store's speed as a share of its full capacity.
+    pub capacity: f64,
+    /// Multiple of the offers of t3 to t5.
+    pub low_tiers: f64,
+}
+
+impl Phase {
+    /// A phase of `load` times the capacity.
+    #[must_use]
+    pub fn new(name: &str, seconds: f64, load: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            seconds,
+            load,
+            capacity: 1.0,
+            low_tiers: 1.0,
+        }
+    }
+
+    /// The same while the store is slower or faster.
+    #[must_use]
+    pub const fn capacity(mut self, capacity: f64) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// The same with this many times the offers of t3 to t5.
+    #[must_use]
+    pub const fn low_tiers(mut self, low_tiers: f64) -> Self {
+        self.low_tiers = low_tiers;
+        self
+    }
+}
+
+/// One lane, one store, a sequence of phases. Poisson arrivals with random keys.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Everything random follows from it.
+    pub seed: u64,
+    /// The controller's settings; the first lane is used.
+    pub settings: Settings,
+    /// The store.
+    pub service: Service,
+    /// What happens, in order.
+    pub phases: Vec<Phase>,
+    /// Share of offers per tier at `low_tiers` 1.
+    pub mix: [f64; TIERS],
+    /// An answer later than this after arrival is worthless. Not told to the engine unless
+    /// `tell_deadline`.
+    pub deadline: Duration,
+    /// Whether requests carry the deadline.
+    pub tell_deadline: bool,
+}
+
+impl Default for Scenario {
+    /// 1,000 requests a second on 20 slots, no phases, the mix 2/28/20/20/15/15 %.
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            settings: Settings::one_lane("main", 20),
+            service: Service {
+                parallelism: 20,
+                mean: Duration::from_millis(20),
+            },
+            phases: Vec::new(),
+            mix: [0.02, 0.28, 0.2, 0.2, 0.15, 0.15],
+            deadline: Duration::from_secs(1),
+            tell_deadline: false,
+        }
+    }
+}
+
+/// What became of the offers, credited to the phase in which each arrived.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct PhaseReport {
+    /// The phase's name.
+    pub name: String,
+    /// Offers per tier.
+    pub offered: [u64; TIERS],
+    /// Offers per tier that were answered in time.
+    pub good: [u64; TIERS],
+    /// Offers answered too late.
+    pub late: u64,
+    /// Offers refused at the gate.
+    pub refused_at_gate: u64,
+    /// Offers lost after they had waited.
+    pub lost_in_queue: u64,
+    /// Offers of the phase's first two seconds.
+    pub offered_first_2s: u64,
+    /// Of these, those refused or lost.
+    pub refused_first_2s: u64,
+    /// Answers in time over what the capacity allows; noise can carry it past 1.
+    pub goodput: f64,
+    /// Mean move of the threshold per tick while engaged, in levels.
+    pub threshold_step: f64,
+}
+
+impl PhaseReport {
+    /// Share of the offers of these tiers that were answered in time; 1 when there were none.
+    #[must_use]
+    pub fn success(&self, tiers: &[Tier]) -> f64 {
+        let sum = |of: &[u64; TIERS]| tiers.iter().map(|tier| of[tier.index()]).sum::<u64>();
+        let offered = sum(&self.offered);
+        if offered == 0 {
+            return 1.0;
+        }
+        sum(&self.good) as f64 / offered as f64
+    }
+
+    /// Offers of all tiers.
+    #[must_use]
+    pub fn offers(&self) -> u64 {
+        self.offered.iter().sum()
+    }
+
+    /// Share of the first two seconds' offers that were refused or lost.
+    #[must_use]
+    pub fn refused_share_first_2s(&self) -> f64 {
+        self.refused_first_2s as f64 / self.offered_first_2s.max(1) as f64
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// One per phase.
+    pub phases: Vec<PhaseReport>,
+    /// The lane at the end.
+    pub lane: LaneSnapshot,
+    /// A digest of every event in order: equal traces, equal digests.
+    pub trace: u64,
+}
+
+impl Report {
+    /// The phase of this name; the first if there are several.
+    #[must_use]
+    pub fn phase(&self, name: &str) -> Option<&PhaseReport> {
+        self.phases.iter().find(|phase| phase.name == name)
+    }
+}
+
+impl Scenario {
+    /// Runs it to the end of the last phase, and on until everybody who came has been answered.
+    ///
+    /// # Errors
+    ///
+    /// When a setting is out of bounds.
+    pub fn run(&self) -> Result<Report, ConfigError> {
+        let config = Config::new(self.settings.clone())?;
+        Ok(World::new(self, &config).run())
+    }
+}
+
+/// A small seeded generator (SplitMix64), for workloads that must be the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator that depends on `seed` alone.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(mix64(seed ^ 0x6369_6e6e_616d_6f6e))
+    }
+
+    /// 64 random bits.
+    pub const fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix64(self.0)
+    }
+
+    /// Uniform in the open interval (0, 1).
+    pub fn unit(&mut self) -> f64 {
+        ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    }
+
+    /// Exponential with this mean.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * self.unit().ln()
+    }
+}
+
+/// A request on its way through the simulated store.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    arrived_at: Instant,
+    phase: usize,
+    tier: Tier,
+    /// Service time in means, drawn at arrival: it belongs to the request, not to the fate it meets.
+    work: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Done {
+    at: Instant,
+    job: u32,
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    config: &'a Config,
+    engine: Engine,
+    rng: Rng,
+    now: Instant,
+    phase: usize,
+    phase_ends: Vec<Instant>,
+    jobs: Vec<(Job, Option<Ticket>)>,
+    free_jobs: Vec<u32>,
+    done: BinaryHeap<Reverse<Done>>,
+    running: u32,
+    next_arrival: Instant,
+    next_tick: Instant,
+    effects: Vec<Effect>,
+    reports: Vec<PhaseReport>,
+    steps: Vec<(f64, u64)>,
+    last_threshold: f64,
+    trace: u64,
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, config: &'a Config) -> Self {
+        let mut end_s = 0.0;
+        let phase_ends = scenario.phases.iter().map(|phase| {
+            end_s += phase.seconds;
+            seconds(end_s)
+        });
+        let mut world = Self {
+            scenario,
+            config,
+            engine: Engine::new(config, 0, Instant::ZERO),
+            rng: Rng::new(scenario.seed),
+            now: Instant::ZERO,
+            phase: 0,
+            phase_ends: phase_ends.collect(),
+            jobs: Vec::new(),
+            free_jobs: Vec::new(),
+            done: BinaryHeap::new(),
+            running: 0,
+            next_arrival: Instant::ZERO,
+            next_tick: Instant::ZERO,
+            effects: Vec::new(),
+            reports: scenario
+                .phases
+                .iter()
+                .map(|phase| PhaseReport {
+                    name: phase.name.clone(),
+                    ..PhaseReport::default()
+                })
+                .collect(),
+            steps: vec![(0.0, 0); scenario.phases.len()],
+            last_threshold: 768.0,
+            trace: 0,
+        };
+        if !world.phase_ends.is_empty() {
+            world.schedule_arrival();
+            world.schedule_tick();
+        }
+        world
+    }
+
+    fn run(mut self) -> Report {
+        let end = self.phase_ends.last().copied().unwrap_or(Instant::ZERO);
+        loop {
+            let done = self
+                .done
+                .peek()
+                .map_or(Instant::FAR_FUTURE, |Reverse(done)| done.at);
+            if self.next_arrival >= end {
+                // Nobody comes any more; who came is still served, so that the last phase is
+                // judged like the others.
+                self.next_arrival = Instant::FAR_FUTURE;
+                if self.running == 0 && self.engine.waiting() == 0 {
+                    break;
+                }
+            }
+            let next = done.min(self.next_tick).min(self.next_arrival);
+            self.now = next;
+            while self.now >= self.phase_ends[self.phase] && self.phase + 1 < self.phase_ends.len()
+            {
+                self.phase += 1;
+            }
+            if next == done {
+                self.complete();
+            } else if next == self.next_tick {
+                self.tick();
+            } else {
+                self.arrive();
+            }
+            self.apply_effects();
+        }
+        self.report()
+    }
+
+    fn arrive(&mut self) {
+        let tier = self.draw_tier();
+        let job = Job {
+            arrived_at: self.now,
+            phase: self.phase,
+            tier,
+            work: self.rng.exponential(1.0),
+        };
+        let key = self.rng.bits();
+        self.schedule_arrival();
+        let first = self.is_early(&job);
+        let report = &mut self.reports[self.phase];
+        report.offered[tier.index()] += 1;
+        report.offered_first_2s += u64::from(first);
+
+        let mut request = Request::new(tier).key(key);
+        if self.scenario.tell_deadline {
+            request = request.time_left(self.scenario.deadline);
+        }
+        let token = self.store_job(job);
+        match self.engine.offer(self.now, &request, Some(token)) {
+            Offered::Admitted(ticket) => self.begin(token, ticket),
+            Offered::Waiting(_) => self.note(1, token),
+            Offered::Rejected(_) => {
+                self.note(2, token);
+                let report = &mut self.reports[job.phase];
+                report.refused_at_gate += 1;
+                report.refused_first_2s += u64::from(first);
+                self.free_jobs.push(token);
+            }
+        }
+    }
+
+    fn begin(&mut self, token: u32, ticket: Ticket) {
+        self.note(3, token);
+        self.running += 1;
+        let service = &self.scenario.service;
+        let crowding = f64::from(self.running) / f64::from(service.parallelism);
+        let speed = self.scenario.phases[self.phase].capacity / crowding.max(1.0);
+        let (job, slot) = &mut self.jobs[token as usize];
+        *slot = Some(ticket);
+        let takes = job.work * service.mean.as_secs_f64() / speed;
+        let at = self.now.after(Duration::from_secs_f64(takes));
+        self.done.push(Reverse(Done { at, job: token }));
+    }
+
+    fn complete(&mut self) {
+        let Some(Reverse(done)) = self.done.pop() else {
+            return;
+        };
+        self.note(4, done.job);
+        self.running -= 1;
+        let (job, ticket) = &mut self.jobs[done.job as usize];
+        let report = &mut self.reports[job.phase];
+        if self.now.since(job.arrived_at) <= self.scenario.deadline {
+            report.good[job.tier.index()] += 1;
+        } else {
+            report.late += 1;
+        }
+        if let Some(ticket) = ticket.take() {
+            self.engine
+                .finish(self.now, &ticket, Some(Completion::success()));
+        }
+        self.free_jobs.push(done.job);
+    }
+
+    fn tick(&mut self) {
+        let threshold = self.engine.tick(self.now);
+        self.engine
+            .set_gate(self.now, threshold, Binding::Backlog { lane: 0 }, 0);
+        let levels = threshold.levels();
+        if !threshold.is_open() || self.last_threshold < 768.0 {
+            let (sum, count) = &mut self.steps[self.phase];
+            *sum += (levels - self.last_threshold).abs();
+            *count += 1;
+        }
+        self.last_threshold = levels;
+        self.note(5, threshold.bits());
+        self.schedule_tick();
+    }
+
+    fn apply_effects(&mut self) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.engine.take_effects(&mut effects);
+        for effect in effects.drain(..) {
+            match effect.result {
+                Ok(ticket) => self.begin(effect.token, ticket),
+                Err(_) => {
+                    self.note(6, effect.token);
+                    let job = self.jobs[effect.token as usize].0;
+                    let first = self.is_early(&job);
+                    let report = &mut self.reports[job.phase];
+                    report.lost_in_queue += 1;
+                    report.refused_first_2s += u64::from(first);
+                    self.free_jobs.push(effect.token);
+                }
+            }
+        }
+        self.effects = effects;
+    }
+
+    fn report(mut self) -> Report {
+        let service = &self.scenario.service;
+        let full = f64::from(service.parallelism) / service.mean.as_secs_f64();
+        for (i, phase) in self.scenario.phases.iter().enumerate() {
+            let report = &mut self.reports[i];
+            let offered = report.offers() as f64 / phase.seconds;
+            let good = report.good.iter().sum::<u64>() as f64 / phase.seconds;
+            report.goodput = good / offered.min(full * phase.capacity);
+            let (sum, ticks) = self.steps[i];
+            report.threshold_step = sum / ticks.max(1) as f64;
+        }
+        Report {
+            phases: self.reports,
+            lane: self.engine.snapshot("main"),
+            trace: self.trace,
+        }
+    }
+
+    // ----- helpers
+
+    fn note(&mut self, kind: u64, what: u32) {
+        let event = (kind << 32 | u64::from(what)) ^ self.now.as_nanos().rotate_left(20);
+        self.trace = mix64(self.trace ^ event);
+    }
+
+    fn store_job(&mut self, job: Job) -> u32 {
+        match self.free_jobs.pop() {
+            Some(token) => {
+                self.jobs[token as usize] = (job, None);
+                token
+            }
+            None => {
+                self.jobs.push((job, None));
+                self.jobs.len() as u32 - 1
+            }
+        }
+    }
+
+    fn is_early(&self, job: &Job) -> bool {
+        let start = job
+            .phase
+            .checked_sub(1)
+            .map_or(Instant::ZERO, |i| self.phase_ends[i]);
+        job.arrived_at.since(start) < Duration::from_secs(2)
+    }
+
+    /// Offers of this tier in the present phase, relative to the mix.
+    fn weight(&self, tier: usize) -> f64 {
+        let low_tiers = self.scenario.phases[self.phase].low_tiers;
+        self.scenario.mix[tier] * if tier >= 3 { low_tiers } else { 1.0 }
+    }
+
+    fn draw_tier(&mut self) -> Tier {
+        let total: f64 = (0..TIERS).map(|tier| self.weight(tier)).sum();
+        let mut left = self.rng.unit() * total;
+        for tier in Tier::ALL {
+            left -= self.weight(tier.index());
+            if left < 0.0 {
+                return tier;
+            }
+        }
+        Tier::T5
+    }
+
+    fn schedule_arrival(&mut self) {
+        let service = &self.scenario.service;
+        let full = f64::from(service.parallelism) / service.mean.as_secs_f64();
+        let total: f64 = (0..TIERS).map(|tier| self.weight(tier)).sum();
+        let rate = full * self.scenario.phases[self.phase].load * total;
+        let gap = Duration::from_secs_f64(self.rng.exponential(1.0 / rate));
+        self.next_arrival = self.now.after_nanos(nanos(gap).max(1));
+    }
+
+    fn schedule_tick(&mut self) {
+        let interval = tick_interval_ns(self.config, self.engine.completions_per_s());
+        self.next_tick = self.now.after_nanos(interval);
+    }
+}
+
+fn seconds(s: f64) -> Instant {
+    Instant::ZERO.after(Duration::from_secs_f64(s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn short(seed: u64) -> Report {
+        let scenario = Scenario {
+            seed,
+            phases: vec![
+                Phase::new("calm", 1.0, 0.7),
+                Phase::new("overload", 1.0, 3.0),
+            ],
+            ..Scenario::default()
+        };
+        scenario.run().unwrap()
+    }
+
+    #[test]
+    fn one_seed_one_trace() {
+        assert_eq!(short(5), short(5));
+        assert_ne!(short(5).trace, short(6).trace);
+    }
+
+    #[test]
+    fn no_phases_no_events() {
+        let report = Scenario::default().run().unwrap();
+        assert_eq!((report.trace, report.lane.offered), (0, 0));
+    }
+}

@@ -1,0 +1,173 @@
+//! Who waits, and how each is told: cells in a slab under the lane's mutex.
+//!
+//! | state | entered by | left by |
+//! |---|---|---|
+//! | `Vacant` | start; the owner took the result, or left | an offer that has to wait |
+//! | `Waiting` | an offer that has to wait | the engine's effect → `Resolved`; the owner leaves → `Vacant` |
+//! | `Resolved` | the engine's effect | the owner takes the result → `Vacant`; the owner leaves → `Vacant`, and a slot it was granted goes back |
+//!
+//! A cell has one owner, the pending admission, and only the owner frees it. So a slot granted to a
+//! waiter that gives up before it looked is found in the cell and goes to the next: there is no
+//! moment at which it belongs to nobody.
+
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use crate::engine::Ticket;
+use crate::queue::WaiterId;
+use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, park_timeout};
+use crate::verdict::Rejected;
+
+#[derive(Debug)]
+enum Cell {
+    Vacant,
+    Waiting { id: WaiterId, waker: Waker },
+    Resolved(Result<Ticket, Rejected>),
+}
+
+/// What the owner left behind when it gave up.
+#[derive(Debug)]
+pub(crate) enum Abandoned {
+    /// It still waited; the engine must forget it.
+    Waiting(WaiterId),
+    /// It had been granted a slot, which must go back.
+    Granted(Ticket),
+    /// It had been refused: nothing to undo.
+    Refused,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    cells: Vec<Cell>,
+    free: Vec<u32>,
+}
+
+impl Waiters {
+    /// The token that the next [`Waiters::wait`] will use.
+    pub(crate) fn next_token(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.cells.len() as u32)
+    }
+
+    /// Fills the cell of [`Waiters::next_token`].
+    pub(crate) fn wait(&mut self, id: WaiterId, waker: &Waker) -> u32 {
+        let cell = Cell::Waiting {
+            id,
+            waker: waker.clone(),
+        };
+        if let Some(token) = self.free.pop() {
+            self.cells[token as usize] = cell;
+            return token;
+        }
+        self.cells.push(cell);
+        self.cells.len() as u32 - 1
+    }
+
+    /// Stores what became of a waiter and returns whom to wake, after the lock is released.
+    pub(crate) fn resolve(
+        &mut self,
+        token: u32,
+        result: Result<Ticket, Rejected>,
+    ) -> Option<Waker> {
+        let cell = self.cells.get_mut(token as usize)?;
+        match std::mem::replace(cell, Cell::Resolved(result)) {
+            Cell::Waiting { waker, .. } => Some(waker),
+            other => {
+                *cell = other;
+                None
+            }
+        }
+    }
+
+    /// Takes the result for its owner, or leaves the owner's present waker.
+    pub(crate) fn poll(&mut self, token: u32, waker: &Waker) -> Option<Result<Ticket, Rejected>> {
+        let cell = self.cells.get_mut(token as usize)?;
+        match cell {
+            Cell::Waiting { waker: stored, .. } => {
+                stored.clone_from(waker);
+                None
+            }
+            Cell::Resolved(result) => {
+                let result = *result;
+                self.vacate(token);
+                Some(result)
+            }
+            Cell::Vacant => None,
+        }
+    }
+
+    /// The owner gives up.
+    pub(crate) fn abandon(&mut self, token: u32) -> Option<Abandoned> {
+        let cell = self.cells.get_mut(token as usize)?;
+        let abandoned = match cell {
+            Cell::Vacant => return None,
+            Cell::Waiting { id, .. } => Abandoned::Waiting(*id),
+            Cell::Resolved(Ok(ticket)) => Abandoned::Granted(*ticket),
+            Cell::Resolved(Err(_)) => Abandoned::Refused,
+        };
+        self.vacate(token);
+        Some(abandoned)
+    }
+
+    /// Wakers of all who wait; their owners will find the lane failed.
+    pub(crate) fn wakers(&self) -> Vec<Waker> {
+        let waiting = self.cells.iter().filter_map(|cell| match cell {
+            Cell::Waiting { waker, .. } => Some(waker.clone()),
+            _ => None,
+        });
+        waiting.collect()
+    }
+
+    fn vacate(&mut self, token: u32) {
+        self.cells[token as usize] = Cell::Vacant;
+        self.free.push(token);
+    }
+}
+
+/// A thread that blocks in `admit_blocking`, as a waker.
+#[derive(Debug)]
+pub(crate) struct Parker {
+    thread: Thread,
+    notified: AtomicBool,
+}
+
+thread_local! {
+    /// One parker per thread: blocking admissions allocate nothing after the first.
+    static PARKER: (Arc<Parker>, Waker) = Parker::new();
+}
+
+impl Parker {
+    fn new() -> (Arc<Self>, Waker) {
+        let parker = Arc::new(Self {
+            thread: current(),
+            notified: AtomicBool::new(false),
+        });
+        (Arc::clone(&parker), Waker::from(parker))
+    }
+
+    /// This thread's parker and the waker that ends its [`Parker::park`].
+    pub(crate) fn of_this_thread() -> (Arc<Self>, Waker) {
+        // A thread that is being torn down has no thread-locals any more.
+        PARKER
+            .try_with(Clone::clone)
+            .unwrap_or_else(|_| Self::new())
+    }
+
+    /// Blocks until woken since the last call, or for `at_most`.
+    pub(crate) fn park(&self, at_most: Duration) {
+        if !self.notified.swap(false, Ordering::Acquire) {
+            park_timeout(at_most);
+            self.notified.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.notified.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
