@@ -1,0 +1,47 @@
+//! A RocksDB store behind the Cinnamon admission controller.
+//!
+//! ```text
+//!   caller ── request ──► lane "read"  ─┐ scope "store"
+//!                     └─► lane "write" ─┤   admit, run on the caller's thread, finish
+//!                                       ▼
+//!                                    RocksDB
+//! ```
+//!
+//! [`Store`] is synchronous: each call is admitted, runs on the calling thread, and finishes with the
+//! cost it really had. Both lanes share one scope, for reads and writes end at the same cores and the
+//! same disk: no t3 read passes while a t1 write is shed. Scans are reads of a lower tier, not a lane
+//! of their own; they are charged by the rows they examine.
+//!
+//! A server with its own threads takes the permit first and hands the work over afterwards:
+//! [`Store::admit`] gives the permit, the `…_with` methods spend it.
+//!
+//! ```
+//! use cinnamon_rocks::{Request, Store, StoreOptions, Tier};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path();
+//! let store = Store::open(path, StoreOptions::default())?;
+//! let request = Request::new(Tier::T1).key(4711);
+//! store.put(&request, b"greeting", b"hello")?;
+//! assert_eq!(store.get(&request, b"greeting")?, Some(b"hello".to_vec()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! RocksDB is C++ and takes minutes to compile. A plain `cargo build -p cinnamon-rocks` does so from
+//! source; `make` compiles it once a machine and links the result from then on.
+
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod error;
+mod options;
+mod store;
+
+pub use cinnamon_core::{
+    Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,
+    Snapshot, Tenant, Tier,
+};
+pub use error::{OpenError, StoreError};
+pub use options::{DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_WRITE_BUFFER_BYTES, StoreOptions};
+pub use store::{Operation, Row, Store};
