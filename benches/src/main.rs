@@ -1,4 +1,9 @@
-//! `lab`, the overload laboratory: drives the controller, its baselines and the oracle with one and the same trace.
+//! `lab`, the overload laboratory.
+
+#[cfg(feature = "rocks")]
+mod demo;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -14,30 +19,36 @@ struct Cli {
 enum Command {
     /// Name the experiments that this build can run.
     List,
+    /// Overload a real RocksDB store, without and with Cinnamon: who gets dropped?
+    ///
+    /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
+    /// 3 when it was not valid.
+    #[cfg(feature = "rocks")]
+    Demo(demo::Options),
 }
 
 /// An experiment: its name on the command line and what it shows.
-#[derive(Debug)]
-struct Experiment {
-    name: &'static str,
-    about: &'static str,
-}
+const EXPERIMENTS: &[(&str, &str)] = &[
+    #[cfg(feature = "rocks")]
+    (
+        "demo",
+        "overloads a RocksDB store, without and with Cinnamon",
+    ),
+];
 
-const EXPERIMENTS: &[Experiment] = &[];
-
-fn main() {
-    let Cli { command } = Cli::parse();
-    match command {
-        Command::List => list(EXPERIMENTS),
-    }
-}
-
-fn list(experiments: &[Experiment]) {
-    if experiments.is_empty() {
-        println!("no experiments yet");
-    }
-    for Experiment { name, about } in experiments {
-        println!("{name:<16} {about}");
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::List => {
+            if EXPERIMENTS.is_empty() {
+                println!("none: this build has no RocksDB");
+            }
+            for (name, about) in EXPERIMENTS {
+                println!("{name:<8} {about}");
+            }
+            ExitCode::SUCCESS
+        }
+        #[cfg(feature = "rocks")]
+        Command::Demo(options) => demo::main(&options),
     }
 }
 

@@ -20,6 +20,12 @@ const INTEGRAL_MAX: f64 = 0.5;
 /// bursts make a healthy small pool's queue stand, so it is the size that counts, not the time.
 const ENGAGE_TICKS: f64 = 5.0;
 const ENGAGE_SERVICES: f64 = 5.0;
+/// … and more than this many requests: whatever the number of slots, at 0.8x a healthy queue is
+/// longer than `q` with a probability of about 0.8^q, 2e-8 here. (Five service times alone are five
+/// requests on a single slot: 5 % of calm traffic at 0.8x was lost.)
+const ENGAGE_REQUESTS: f64 = 80.0;
+/// … but no longer than this: callers have deadlines of about a second.
+const ENGAGE_REQUESTS_MAX_S: f64 = 1.0;
 /// Disengage when the computed threshold has admitted everything for this long.
 const RELEASE_S: f64 = 1.0;
 /// A late tick is not evidence of as much as it spans.
@@ -43,17 +49,25 @@ pub(crate) struct Observed {
     pub(crate) mean_cost: f64,
 }
 
-/// The law's state and the figures of its last step, for snapshots.
+/// The law's state.
 #[derive(Debug)]
 pub(crate) struct BudgetLaw {
     pid: Pid,
     engaged: bool,
     open_for_s: f64,
+    budget: f64,
+    figures: Figures,
+}
+
+/// The figures of the law's last step, for snapshots.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    /// `W`, seconds of work.
     pub(crate) wait_s: f64,
+    /// `W*`.
     pub(crate) target_s: f64,
     pub(crate) error: f64,
     pub(crate) terms: Terms,
-    pub(crate) budget: f64,
 }
 
 /// What changed in a step.
@@ -73,11 +87,8 @@ impl BudgetLaw {
             pid: Pid::new(kp, ki_per_s, kd_s, INTEGRAL_MIN..=INTEGRAL_MAX),
             engaged: false,
             open_for_s: 0.0,
-            wait_s: 0.0,
-            target_s: 0.0,
-            error: 0.0,
-            terms: Terms::default(),
             budget: f64::INFINITY,
+            figures: Figures::default(),
         }
     }
 
@@ -85,33 +96,49 @@ impl BudgetLaw {
         self.engaged
     }
 
-    /// One step. [`BudgetLaw::budget`] holds the budget afterwards, infinite while open.
+    /// Admitted cost per second, infinite while the gate is open.
+    pub(crate) const fn budget(&self) -> f64 {
+        self.budget
+    }
+
+    /// `W*`, seconds of work; 0 before the first step.
+    pub(crate) const fn target_s(&self) -> f64 {
+        self.figures.target_s
+    }
+
+    pub(crate) const fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// One step. [`BudgetLaw::budget`] holds the budget afterwards.
     pub(crate) fn step(&mut self, seen: &Observed) -> Step {
         let dt_s = seen.dt_s.min(DT_MAX_S);
         let capacity = seen.capacity;
-        self.wait_s = if capacity > 0.0 {
-            seen.backlog_cost / capacity
-        } else {
-            0.0
-        };
-        self.target_s = target_s(seen, dt_s);
+        // Nothing can be said in seconds before the capacity is known.
+        let per_capacity = |cost: f64| if capacity > 0.0 { cost / capacity } else { 0.0 };
+        let per_request_s = per_capacity(seen.mean_cost);
+        let wait_s = per_capacity(seen.backlog_cost);
+        let target_s = target_s(seen.service_s, per_request_s, dt_s);
         let tau_s = (5.0 * dt_s).max(2.0 * seen.service_s);
-        self.error = ((self.wait_s - self.target_s) / tau_s - seen.idle_share).clamp(-1.0, 1.0);
+        let error = ((wait_s - target_s) / tau_s - seen.idle_share).clamp(-1.0, 1.0);
+        self.figures.wait_s = wait_s;
+        self.figures.target_s = target_s;
+        self.figures.error = error;
 
-        let standing = self.wait_s > (ENGAGE_TICKS * dt_s).max(ENGAGE_SERVICES * seen.service_s);
         if !self.engaged {
+            let standing = wait_s > engage_s(seen.service_s, per_request_s, dt_s);
             if capacity <= 0.0 || !(standing || seen.evicted) {
                 return Step::Open;
             }
             self.engaged = true;
             self.open_for_s = 0.0;
             self.pid.reset();
-            self.terms = Terms::default();
+            self.figures.terms = Terms::default();
             self.budget = capacity;
             return Step::Engaged;
         }
-        self.terms = self.pid.update(self.error, dt_s);
-        let share = (1.0 - self.terms.sum()).clamp(BUDGET_MIN, BUDGET_MAX);
+        self.figures.terms = self.pid.update(error, dt_s);
+        let share = (1.0 - self.figures.terms.sum()).clamp(BUDGET_MIN, BUDGET_MAX);
         self.budget = capacity * share.max(BUDGET_FLOOR);
         Step::Steering
     }
@@ -129,7 +156,7 @@ impl BudgetLaw {
     pub(crate) fn release(&mut self) {
         self.engaged = false;
         self.pid.reset();
-        self.terms = Terms::default();
+        self.figures.terms = Terms::default();
         self.budget = f64::INFINITY;
     }
 }
@@ -137,13 +164,15 @@ impl BudgetLaw {
 /// `W*`: one service time, the scatter of a tick's completions, and a tenth of a tick. A smaller
 /// backlog would leave slots idle through random gaps; behind a priority queue only the boundary
 /// level waits for it.
-fn target_s(seen: &Observed, dt_s: f64) -> f64 {
-    let scatter = if seen.capacity > 0.0 {
-        (dt_s * seen.mean_cost / seen.capacity).sqrt()
-    } else {
-        0.0
-    };
-    seen.service_s + 2.0 * scatter + 0.1 * dt_s
+fn target_s(service_s: f64, per_request_s: f64, dt_s: f64) -> f64 {
+    service_s + 2.0 * (dt_s * per_request_s).sqrt() + 0.1 * dt_s
+}
+
+/// The backlog that only contention explains.
+fn engage_s(service_s: f64, per_request_s: f64, dt_s: f64) -> f64 {
+    let chance_s = (ENGAGE_REQUESTS * per_request_s).min(ENGAGE_REQUESTS_MAX_S);
+    let by_service_s = ENGAGE_SERVICES * service_s;
+    (ENGAGE_TICKS * dt_s).max(by_service_s).max(chance_s)
 }
 
 #[cfg(test)]
@@ -173,10 +202,11 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(law.step(&seen(99.0, 0.0)), Step::Open);
         }
-        assert!(law.budget.is_infinite());
+        assert!(law.budget().is_infinite());
         assert_eq!(law.step(&seen(101.0, 0.0)), Step::Engaged);
         assert_eq!(
-            law.budget, 1_000.0,
+            law.budget(),
+            1_000.0,
             "bumpless: the first budget is the capacity"
         );
     }
@@ -203,14 +233,14 @@ mod tests {
         let mut law = law();
         law.step(&seen(101.0, 0.0));
         law.step(&seen(60.0, 0.0));
-        assert!(law.budget < 900.0, "{}", law.budget);
+        assert!(law.budget() < 900.0, "{}", law.budget());
         (0..300).for_each(|_| {
             law.step(&seen(0.0, 0.5));
         });
         assert!(
-            law.budget > 1_200.0 && law.budget <= 1_250.0,
+            law.budget() > 1_200.0 && law.budget() <= 1_250.0,
             "{}",
-            law.budget
+            law.budget()
         );
     }
 
@@ -220,7 +250,7 @@ mod tests {
         for _ in 0..10_000 {
             law.step(&seen(1e9, 0.0));
         }
-        assert!(law.budget >= BUDGET_FLOOR * 1_000.0, "{}", law.budget);
+        assert!(law.budget() >= BUDGET_FLOOR * 1_000.0, "{}", law.budget());
     }
 
     #[test]
@@ -235,7 +265,7 @@ mod tests {
         for _ in 0..101 {
             law.threshold_set(true, 0.01);
         }
-        assert!(!law.engaged() && law.budget.is_infinite());
+        assert!(!law.engaged() && law.budget().is_infinite());
     }
 
     #[test]
@@ -246,12 +276,12 @@ mod tests {
             dt_s: 0.0,
             ..seen(0.0, 0.0)
         });
-        assert!(law.budget.is_finite());
-        let before = law.terms.i;
+        assert!(law.budget().is_finite());
+        let before = law.figures().terms.i;
         law.step(&Observed {
             dt_s: 3_600.0,
             ..seen(0.0, 1.0)
         });
-        assert!((before - law.terms.i) <= 0.3 * DT_MAX_S + 1e-9);
+        assert!((before - law.figures().terms.i) <= 0.3 * DT_MAX_S + 1e-9);
     }
 }

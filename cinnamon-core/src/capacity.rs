@@ -15,8 +15,8 @@ const WINDOW_EVENTS: f64 = 20.0;
 const WINDOW_MAX_S: f64 = 5.0;
 /// Share of time without a free slot above which a window shows the capacity.
 const BUSY_SHARE: f64 = 0.7;
-/// Memory while the lane is calm: the estimate goes over from the last incident's number to what
-/// slots and service time promise.
+/// Memory of windows that were not busy: the estimate goes over from the last incident's number to
+/// what slots and service time promise.
 const CALM_MEMORY_S: f64 = 5.0;
 
 #[derive(Debug)]
@@ -64,9 +64,9 @@ impl Capacity {
     /// Takes in the completions of one tick, in which no slot was free for `busy_s` seconds.
     ///
     /// `promised` is the cost per second that the slots could turn over at the present service time
-    /// (Little's law), given while the lane is calm; it keeps a lane that was never busy from being
-    /// judged by the little that was asked of it.
-    pub(crate) fn tick(&mut self, completed: &Window, busy_s: f64, promised: Option<f64>) {
+    /// (Little's law). It keeps a lane that is not busy from being judged by the little that was
+    /// asked of it, or let in.
+    pub(crate) fn tick(&mut self, completed: &Window, busy_s: f64, promised: f64) {
         self.window.add(completed);
         self.window_busy_s += busy_s;
         if self.window.events < WINDOW_EVENTS && self.window.seconds < WINDOW_MAX_S {
@@ -74,15 +74,18 @@ impl Capacity {
         }
         let window = std::mem::take(&mut self.window);
         let busy_s = std::mem::take(&mut self.window_busy_s);
-        if window.events > 0.0 {
-            self.mean_cost = window.cost / window.events;
+        if window.events == 0.0 {
+            // Idle, or stalled: nothing was seen of what the lane can do. A stall of some seconds
+            // taken for a capacity of zero kept the gate shut long after it was over.
+            return;
         }
+        self.mean_cost = window.cost / window.events;
         if busy_s > BUSY_SHARE * window.seconds {
             self.rate.observe(&window);
             return;
         }
         let mut rate = self.rate.get();
-        if let Some(promised) = promised.filter(|p| p.is_finite() && *p > 0.0) {
+        if promised.is_finite() && promised > 0.0 {
             let gain = 1.0 - (-window.seconds / CALM_MEMORY_S).exp();
             rate += if rate == 0.0 { 1.0 } else { gain } * (promised - rate);
         }
@@ -103,15 +106,30 @@ mod tests {
         }
     }
 
+    /// No service time known: nothing is promised.
+    const NOTHING: f64 = f64::INFINITY;
+
+    #[test]
+    fn a_stall_says_nothing_of_the_capacity() {
+        let mut capacity = Capacity::new();
+        for _ in 0..100 {
+            capacity.tick(&completed(0.02, 20.0), 0.02, NOTHING);
+        }
+        for _ in 0..600 {
+            capacity.tick(&completed(0.02, 0.0), 0.02, 1_000.0);
+        }
+        assert_eq!(capacity.rate(), 1_000.0);
+    }
+
     #[test]
     fn busy_windows_teach_the_capacity_and_its_fall() {
         let mut capacity = Capacity::new();
         for _ in 0..100 {
-            capacity.tick(&completed(0.02, 20.0), 0.02, None);
+            capacity.tick(&completed(0.02, 20.0), 0.02, NOTHING);
         }
         assert_eq!(capacity.rate(), 1_000.0);
         for _ in 0..10 {
-            capacity.tick(&completed(0.05, 20.0), 0.05, None);
+            capacity.tick(&completed(0.05, 20.0), 0.05, NOTHING);
         }
         assert!(
             (capacity.rate() - 400.0).abs() < 20.0,
@@ -123,12 +141,12 @@ mod tests {
     #[test]
     fn idle_windows_only_raise_it() {
         let mut capacity = Capacity::new();
-        capacity.tick(&completed(0.02, 20.0), 0.02, None);
+        capacity.tick(&completed(0.02, 20.0), 0.02, NOTHING);
         for _ in 0..1_000 {
-            capacity.tick(&completed(1.0, 20.0), 0.0, None);
+            capacity.tick(&completed(1.0, 20.0), 0.0, NOTHING);
         }
         assert_eq!(capacity.rate(), 1_000.0);
-        capacity.tick(&completed(0.01, 20.0), 0.0, None);
+        capacity.tick(&completed(0.01, 20.0), 0.0, NOTHING);
         assert_eq!(capacity.rate(), 2_000.0);
     }
 
@@ -137,7 +155,7 @@ mod tests {
         let mut capacity = Capacity::new();
         // 20 slots of 20 ms promise 1,000 per second; one request a second is all that is asked.
         for _ in 0..60 {
-            capacity.tick(&completed(5.0, 5.0), 0.0, Some(1_000.0));
+            capacity.tick(&completed(5.0, 5.0), 0.0, 1_000.0);
         }
         assert!(
             (capacity.rate() - 1_000.0).abs() < 1.0,
@@ -150,12 +168,12 @@ mod tests {
     fn a_new_incident_is_measured_afresh() {
         let mut capacity = Capacity::new();
         for _ in 0..100 {
-            capacity.tick(&completed(0.02, 20.0), 0.02, None);
+            capacity.tick(&completed(0.02, 20.0), 0.02, NOTHING);
         }
         capacity.relearn();
         // Five per cent lower: chance by the old estimate, the truth by the new one.
-        capacity.tick(&completed(0.02, 19.0 + 1.0), 0.02, None);
-        capacity.tick(&completed(0.0211, 20.0), 0.0211, None);
+        capacity.tick(&completed(0.02, 19.0 + 1.0), 0.02, NOTHING);
+        capacity.tick(&completed(0.0211, 20.0), 0.0211, NOTHING);
         assert!(capacity.rate() < 980.0, "{}", capacity.rate());
     }
 }

@@ -5,6 +5,7 @@
 //! and never a wait of centuries.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::sync::Arc;
@@ -80,6 +81,11 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn origin_unix_nanos(&self) -> u64 {
         0
     }
+}
+
+/// Reads a clock that may be the embedder's own and may panic; `None` when it did.
+pub(crate) fn read(clock: &dyn Clock) -> Option<Instant> {
+    catch_unwind(AssertUnwindSafe(|| clock.now())).ok()
 }
 
 /// The machine's monotonic clock, read through the TSC where it is stable (`quanta`).

@@ -26,6 +26,8 @@ const INTERVAL_TARGETS: u64 = 10;
 const PATIENT_MIN_NS: u64 = 500_000_000;
 /// … and this many service times.
 const PATIENT_SERVICES: f64 = 50.0;
+/// … but no more than this: a wait must end, whatever the service time is taken for.
+const TIMEOUT_MAX_NS: u64 = 60_000_000_000;
 /// While engaged: this many backlog targets …
 const STRICT_TARGETS: f64 = 2.0;
 /// … and this many P90s of the service time. Flat between 2.5 and 10 mean service times.
@@ -110,13 +112,14 @@ impl Codel {
         self.interval_ns = self
             .fixed_interval_ns
             .unwrap_or(self.target_ns.saturating_mul(INTERVAL_TARGETS));
-        self.timeout_ns = if regime.engaged {
+        let timeout_ns = if regime.engaged {
             let by_target = STRICT_TARGETS * regime.target_wait_s;
             let by_service = STRICT_SERVICE_P90S * regime.service_p90_s;
             (by_target.max(by_service) * 1e9) as u64
         } else {
             PATIENT_MIN_NS.max((PATIENT_SERVICES * regime.service_s * 1e9) as u64)
         };
+        self.timeout_ns = timeout_ns.min(TIMEOUT_MAX_NS);
     }
 
     /// Observes how long the oldest of the lowest occupied priority has waited; `None` when nobody

@@ -347,7 +347,7 @@ fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn within<T: PartialOrd + Display>(
+pub(crate) fn within<T: PartialOrd + Display>(
     setting: &str,
     value: T,
     least: T,

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 use std::time::Duration;
 
-use crate::clock::{Clock, Instant, MonotonicClock};
+use crate::clock::{Clock, Instant, MonotonicClock, read};
 use crate::config::Config;
 use crate::driver::{self, Kick};
 use crate::engine::Engine;
-use crate::lane::{Lane, LaneCore};
+use crate::lane::{Lane, LaneCore, wake_all};
 use crate::metrics::Snapshot;
 use crate::priority::Rank;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
@@ -17,7 +18,7 @@ use crate::verdict::Binding;
 /// A tick should see about this many completions: fewer are noise, more are late.
 const TICK_COMPLETIONS: f64 = 200.0;
 /// Between ticks while nothing happens: 4 wake-ups a second cost about 0.01 % of a core.
-const IDLE_TICK_NS: u64 = 250_000_000;
+pub(crate) const IDLE_TICK_NS: u64 = 250_000_000;
 
 /// Admission control for one store: lanes, scopes and the loop that moves their gates. A cheap
 /// handle; clones share everything, and so do the [`Lane`]s it gives out.
@@ -32,12 +33,14 @@ pub struct Controller {
 #[derive(Debug)]
 pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
+    /// Read once: a clock has one origin.
+    origin_unix_ns: u64,
     config: Config,
     lanes: Box<[LaneCore]>,
     /// Serialises ticks. Lock order: this, then one lane's.
     control: Mutex<Control>,
     ticks: AtomicU64,
-    /// The control step panicked; every lane was switched off.
+    /// The control step panicked, or the clock is dead; every lane was switched off.
     failed: AtomicBool,
     closed: AtomicBool,
     /// Somebody waits in `drain` for `freed`.
@@ -52,6 +55,8 @@ struct Control {
     /// The thresholds of the last tick, one per lane; reused.
     thresholds: Vec<Rank>,
     next_tick: Instant,
+    /// The last tick found nothing to do, and the next is far away.
+    idle: bool,
 }
 
 /// Builds a [`Controller`] from a checked [`Config`].
@@ -129,6 +134,8 @@ impl Controller {
     /// One control step at `now`: expires, measures, moves the gates. The control thread calls it;
     /// with [`Builder::build_manual`] you do. Steps closer than a millisecond apart, or back in
     /// time, do no harm.
+    ///
+    /// Who is woken by it is woken before it returns, on this thread, with no lock held.
     pub fn tick(&self, now: Instant) {
         self.shared.guarded_tick(now);
     }
@@ -186,6 +193,7 @@ impl Controller {
                 count.0 += engine.running();
                 count.1 += engine.waiting();
             });
+            count.0 += self.shared.lanes.iter().map(LaneCore::outside).sum::<u32>();
             count
         };
         self.shared.draining.store(true, Ordering::SeqCst);
@@ -252,14 +260,19 @@ impl Builder {
 impl Shared {
     fn new(config: Config, clock: Arc<dyn Clock>) -> Arc<Self> {
         let now = read(&*clock).unwrap_or_default();
-        let lanes: Box<[LaneCore]> = (0..config.lanes.len())
-            .map(|i| LaneCore::new(&config.lanes[i].name, Engine::new(&config, i, now)))
-            .collect();
+        let origin = catch_unwind(AssertUnwindSafe(|| clock.origin_unix_nanos()));
+        let lane = |i: usize| {
+            let engine = Engine::new(&config, i, now);
+            LaneCore::new(&config.lanes[i].name, Arc::clone(&clock), engine)
+        };
+        let lanes: Box<[LaneCore]> = (0..config.lanes.len()).map(lane).collect();
         Arc::new(Self {
             clock,
+            origin_unix_ns: origin.unwrap_or(0),
             control: Mutex::new(Control {
                 thresholds: vec![Rank::OPEN; lanes.len()],
                 next_tick: now,
+                idle: true,
             }),
             config,
             lanes,
@@ -279,6 +292,10 @@ impl Shared {
 
     pub(crate) fn kick(&self) -> &Arc<Kick> {
         &self.kick
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     /// The time, or `None` when the clock panicked.
@@ -304,15 +321,18 @@ impl Shared {
     /// What the control thread does when it wakes: a tick when one is due, else only expiry. Returns
     /// when to wake next.
     pub(crate) fn drive(&self, now: Instant) -> Instant {
-        let due = lock(&self.control).next_tick <= now;
-        if due {
+        if self.is_due(now) {
             self.guarded_tick(now);
         } else {
             for lane in &self.lanes {
                 lane.with(Some(now), |engine, _, now| engine.expire(now));
             }
         }
-        let mut next = lock(&self.control).next_tick;
+        let mut next = if self.failed.load(Ordering::Acquire) {
+            now.after_nanos(IDLE_TICK_NS)
+        } else {
+            lock(&self.control).next_tick
+        };
         for lane in &self.lanes {
             let wakeup = lane.with(Some(now), |engine, _, _| engine.next_wakeup());
             next = wakeup.flatten().map_or(next, |at| next.min(at));
@@ -320,27 +340,51 @@ impl Shared {
         next
     }
 
+    /// Gives up on decisions, loudly: every lane admits everything, and whoever waits is let in.
+    pub(crate) fn fail(&self, why: &'static str) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(why, "admission decisions are switched off");
+            for lane in &self.lanes {
+                lane.with(None, |engine, _, now| engine.set_off(now, true));
+            }
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        let (next_tick, idle) = {
+            let control = lock(&self.control);
+            (control.next_tick, control.idle)
+        };
+        let longest_ns = IDLE_TICK_NS.max(self.config.tick_max_ms * 1_000_000);
+        // No tick is planned further ahead than that: the clock was set back.
+        let set_back = next_tick.nanos_since(now) > longest_ns;
+        let busy = |lane: &LaneCore| {
+            lane.with(Some(now), |engine, _, _| !engine.is_idle())
+                .unwrap_or(false)
+        };
+        next_tick <= now || set_back || (idle && self.lanes.iter().any(busy))
+    }
+
     /// A tick that cannot take the caller down: should it panic, every lane admits everything.
     fn guarded_tick(&self, now: Instant) {
         if self.failed.load(Ordering::Acquire) {
             return;
         }
-        if catch_unwind(AssertUnwindSafe(|| self.tick(now))).is_err() {
-            self.failed.store(true, Ordering::Release);
-            tracing::error!("the control step panicked; admission decisions are switched off");
-            for lane in &self.lanes {
-                lane.with(Some(now), |engine, _, now| engine.set_off(now, true));
-            }
+        let mut wakers = Vec::new();
+        let ticked = catch_unwind(AssertUnwindSafe(|| self.tick(now, &mut wakers)));
+        wake_all(wakers);
+        if ticked.is_err() {
+            self.fail("the control step panicked");
         }
     }
 
-    fn tick(&self, now: Instant) {
+    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>) {
         let mut control = lock(&self.control);
         self.ticks.fetch_add(1, Ordering::Relaxed);
         let mut idle = true;
         let mut completions_per_s = 0f64;
         for (lane, threshold) in self.lanes.iter().zip(&mut control.thresholds) {
-            let ticked = lane.with(Some(now), |engine, _, now| {
+            let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
@@ -349,22 +393,16 @@ impl Shared {
             *threshold = ticked.unwrap_or(Rank::OPEN);
         }
         let epoch_ns = self.config.cohort_epoch_ms.saturating_mul(1_000_000);
-        let unix_ns = self
-            .clock
-            .origin_unix_nanos()
-            .saturating_add(now.as_nanos());
-        let epoch = unix_ns / epoch_ns;
+        let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
         for (i, lane) in self.lanes.iter().enumerate() {
             let (threshold, binding) = self.scope_gate(i, &control.thresholds);
-            lane.with(Some(now), |engine, _, now| {
+            lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 engine.set_gate(now, threshold, binding, epoch);
             });
         }
-        control.next_tick = now.after_nanos(if idle {
-            IDLE_TICK_NS
-        } else {
-            tick_interval_ns(&self.config, completions_per_s)
-        });
+        control.idle = idle;
+        control.next_tick =
+            now.after_nanos(tick_interval_ns(&self.config, completions_per_s, idle));
     }
 
     /// The lowest threshold that a lane of this lane's scope needs, and whose it is.
@@ -383,9 +421,12 @@ impl Shared {
     }
 }
 
-/// How long after a tick the next one should come, under load: about 200 completions, within the
-/// configured bounds.
-pub(crate) fn tick_interval_ns(config: &Config, completions_per_s: f64) -> u64 {
+/// How long after a tick the next one should come: a quarter of a second while idle, about 200
+/// completions, within the configured bounds, under load.
+pub(crate) fn tick_interval_ns(config: &Config, completions_per_s: f64, idle: bool) -> u64 {
+    if idle {
+        return IDLE_TICK_NS;
+    }
     let (least, most) = (
         config.tick_min_ms as f64 * 1e6,
         config.tick_max_ms as f64 * 1e6,
@@ -401,7 +442,55 @@ impl Drop for Shared {
     }
 }
 
-/// Reads a clock that may be the embedder's own and may panic.
-fn read(clock: &dyn Clock) -> Option<Instant> {
-    catch_unwind(AssertUnwindSafe(|| clock.now())).ok()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::config::Settings;
+    use crate::priority::Tier;
+    use crate::request::Request;
+
+    fn controller() -> (Controller, ManualClock) {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(9));
+        let config = Config::new(Settings::one_lane("main", 1)).unwrap();
+        let controller = Controller::builder(config).build_manual(clock.shared());
+        (controller, clock)
+    }
+
+    #[test]
+    fn a_waiter_ends_the_long_sleep_of_an_idle_controller() {
+        let (controller, clock) = controller();
+        let shared = &controller.shared;
+        shared.drive(clock.now());
+        let now = clock.advance(Duration::from_millis(3));
+        assert!(!shared.is_due(now));
+        let lane = controller.lane("main").unwrap();
+        let _held = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+        assert!(
+            shared.is_due(now),
+            "the first load after idling is measured from the start"
+        );
+        let next = shared.drive(now);
+        assert!(
+            next.nanos_since(now) <= 20_000_000,
+            "and ticks come as under load"
+        );
+        assert!(!shared.is_due(now));
+    }
+
+    #[test]
+    fn a_failed_control_step_lets_everybody_in_and_does_not_spin() {
+        let (controller, clock) = controller();
+        let lane = controller.lane("main").unwrap();
+        let _held = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+        controller.shared.fail("for this test");
+        assert!(lane.try_admit(&Request::new(Tier::T5)).is_ok());
+        assert!(controller.snapshot().failed);
+        for _ in 0..3 {
+            let now = clock.advance(Duration::from_secs(5));
+            let next = controller.shared.drive(now);
+            assert_eq!(next.nanos_since(now), IDLE_TICK_NS);
+        }
+    }
 }

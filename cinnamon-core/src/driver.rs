@@ -7,11 +7,14 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::controller::Shared;
+use crate::controller::{IDLE_TICK_NS, Shared};
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock};
 
 /// What a clock that cannot be read is taken to say: look again after this time.
 const BLIND_SLEEP: Duration = Duration::from_millis(20);
+/// A clock that cannot be read this often running, a second, is dead: nobody's time would ever run
+/// out, and the gate would stay where it is.
+const BLIND_MAX: u32 = 50;
 
 /// How others wake the control thread early.
 #[derive(Debug)]
@@ -66,11 +69,11 @@ impl Kick {
         self.slept_at.store(now.as_nanos(), Ordering::Release);
         self.wakes_at.store(until.as_nanos(), Ordering::Release);
         if !state.kicked && !state.stopped {
+            // Never longer than the longest plan: the clock may have been set back since it was made.
+            let time = until.since(now).min(Duration::from_nanos(IDLE_TICK_NS));
             let waited = self
                 .condvar
-                .wait_timeout_while(state, until.since(now), |state| {
-                    !state.kicked && !state.stopped
-                });
+                .wait_timeout_while(state, time, |state| !state.kicked && !state.stopped);
             state = match waited {
                 Ok((state, _)) => state,
                 Err(poisoned) => poisoned.into_inner().0,
@@ -93,17 +96,25 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 }
 
 fn drive(weak: &Weak<Shared>, kick: &Kick) {
+    let mut blind = 0;
     loop {
         let Some(shared) = weak.upgrade() else {
             return;
         };
         let (now, next) = match shared.read_clock() {
             Some(now) => {
+                blind = 0;
                 let next = shared.drive(now);
                 // The step took time too.
                 (shared.read_clock().unwrap_or(now), next)
             }
-            None => (Instant::ZERO, Instant::ZERO.after(BLIND_SLEEP)),
+            None => {
+                blind += 1;
+                if blind >= BLIND_MAX {
+                    shared.fail("the clock panics whenever it is read");
+                }
+                (Instant::ZERO, Instant::ZERO.after(BLIND_SLEEP))
+            }
         };
         // The last handle may be ours: then this runs the controller's end, which stops us.
         drop(shared);

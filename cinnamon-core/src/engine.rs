@@ -13,26 +13,21 @@
 //! | waiting | queue full, sweep; timeout or own deadline; close; the caller | evict; expire; close; cancel |
 //! | running | `finish` | (had its verdict) |
 
-use crate::arrivals::Arrivals;
-use crate::budget::{BudgetLaw, Observed, Step};
-use crate::capacity::Capacity;
 use crate::clock::Instant;
-use crate::codel::{Codel, Regime};
-use crate::config::{Config, Law};
-use crate::flow::{Flow, FlowLaw};
+use crate::config::Config;
 use crate::metrics::{LaneSnapshot, VerdictCounts};
-use crate::permit::{Completion, Outcome};
+use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
-use crate::rate::Window;
 use crate::request::{Request, Tag};
-use crate::service::{ServiceSummary, ServiceTimes};
+use crate::steering::{Slots, Steering};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
 /// A waiting queue may be this many limits long (flat between 20 and 50) …
 const QUEUE_LIMITS: u32 = 20;
-/// … but at least this long, so that a small pool can absorb a burst …
-const QUEUE_LEN_MIN: u32 = 50;
+/// … but at least this long: twice the queue at which contention is believed, or a small pool would
+/// evict in calm weather …
+const QUEUE_LEN_MIN: u32 = 160;
 /// … and at least as long as what is served in this time.
 const QUEUE_SECONDS: f64 = 0.1;
 /// Upper bound on what is derived; a larger queue must be asked for.
@@ -54,6 +49,8 @@ pub(crate) struct Ticket {
     pub(crate) rank: Rank,
     pub(crate) cost: u32,
     pub(crate) class: u16,
+    /// Given by a lane whose engine has failed; it is not the engine's to take back.
+    pub(crate) outside: bool,
 }
 
 /// What an offer came to.
@@ -82,15 +79,6 @@ enum Doors {
     Closed,
 }
 
-/// Time-weighted sums since the last tick.
-#[derive(Clone, Copy, Debug, Default)]
-struct Occupancy {
-    backlog_cost_s: f64,
-    idle_slot_s: f64,
-    slot_s: f64,
-    busy_s: f64,
-}
-
 #[derive(Debug)]
 struct ClassModel {
     default_tier: Option<Tier>,
@@ -105,7 +93,6 @@ pub(crate) struct Engine {
     untagged_tier: Tier,
     queue_len_max: Option<u32>,
     queue_bytes_max: u64,
-    law_kind: Law,
     // ----- time
     now: Instant,
     /// Added to the clock's reading so that engine time never runs backwards.
@@ -126,20 +113,7 @@ pub(crate) struct Engine {
     gate_set_at: Instant,
     // ----- what is learned
     classes: Vec<ClassModel>,
-    arrivals: Arrivals,
-    capacity: Capacity,
-    service: ServiceTimes,
-    summary: ServiceSummary,
-    codel: Codel,
-    budget: BudgetLaw,
-    flow: FlowLaw,
-    // ----- since the last tick
-    ticked_at: Instant,
-    occupancy: Occupancy,
-    completed: Window,
-    entered: u32,
-    left: u32,
-    evicted: bool,
+    steering: Steering,
     // ----- counters
     offered: u64,
     untagged: u64,
@@ -156,7 +130,6 @@ impl Engine {
             untagged_tier: config.untagged_tier,
             queue_len_max: settings.queue_len_max,
             queue_bytes_max: settings.queue_bytes_max,
-            law_kind: config.law,
             now,
             skew_ns: 0,
             limit: settings.limit,
@@ -179,23 +152,7 @@ impl Engine {
                     cost: f64::from(class.cost),
                 })
                 .collect(),
-            arrivals: Arrivals::new(),
-            capacity: Capacity::new(),
-            service: ServiceTimes::new(),
-            summary: ServiceSummary::default(),
-            codel: Codel::new(
-                settings.order,
-                settings.codel_target_us,
-                settings.codel_interval_us,
-            ),
-            budget: BudgetLaw::new(config.kp, config.ki_per_s, config.kd_s),
-            flow: FlowLaw::new(),
-            ticked_at: now,
-            occupancy: Occupancy::default(),
-            completed: Window::default(),
-            entered: 0,
-            left: 0,
-            evicted: false,
+            steering: Steering::new(config, lane),
             offered: 0,
             untagged: 0,
             verdicts: VerdictCounts::default(),
@@ -222,6 +179,7 @@ impl Engine {
             rank,
             cost,
             class,
+            outside: false,
         };
         if request.tag == Tag::Untagged {
             self.untagged += 1;
@@ -243,17 +201,14 @@ impl Engine {
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.reject(request, rank, Reason::Hopeless);
         }
-        self.arrivals.offer(rank, cost);
-        if self.law_kind == Law::Flow {
-            self.flow.offer(rank);
-        }
+        self.steering.offered(rank, cost);
         if rank >= self.threshold_now(now) {
             return self.reject(request, rank, Reason::Shed);
         }
         if self.in_use < self.limit && self.queue.is_empty() {
             self.in_use += 1;
-            self.entered += 1;
-            self.left += 1;
+            self.steering.entered();
+            self.steering.started();
             return self.admit(ticket(AdmitKind::Slot));
         }
         let patience = request.max_wait.map(|wait| now.after(wait));
@@ -262,8 +217,13 @@ impl Engine {
             (a, b) => a.or(b).unwrap_or(Instant::FAR_FUTURE),
         };
         let Some(token) = wait.filter(|_| expires_at > now) else {
+            self.steering.lost_for_impatience(cost);
             return self.reject(request, rank, Reason::Busy);
         };
+        if u64::from(request.bytes) > self.queue_bytes_max {
+            // It fits no queue, however empty; nobody must leave for it.
+            return self.reject(request, rank, Reason::Evicted);
+        }
         self.enqueue(Entry {
             rank,
             cost,
@@ -312,12 +272,11 @@ impl Engine {
             AdmitKind::Open => self.open_in_use -= 1,
             AdmitKind::Slot => {
                 self.in_use -= 1;
-                let cost = done.and_then(|done| done.cost).unwrap_or(ticket.cost);
-                self.completed.count(cost);
-                if done.is_some_and(|done| done.outcome.teaches()) {
-                    self.service.record(now.nanos_since(ticket.started_at));
-                }
-                if done.is_some_and(|done| done.outcome == Outcome::Success) {
+                self.steering.completed(ticket.cost);
+                let teaches = done.is_some_and(|done| done.outcome.teaches());
+                self.steering
+                    .held(now.nanos_since(ticket.started_at), teaches);
+                if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
                 }
@@ -331,55 +290,7 @@ impl Engine {
     pub(crate) fn tick(&mut self, now: Instant) -> Rank {
         let now = self.advance(now);
         self.expire_until(now);
-        let dt_ns = now.nanos_since(self.ticked_at);
-        if dt_ns == 0 {
-            return self.threshold;
-        }
-        self.ticked_at = now;
-        let dt_s = dt_ns as f64 * 1e-9;
-        let occupancy = std::mem::take(&mut self.occupancy);
-        let mut completed = std::mem::take(&mut self.completed);
-        completed.seconds = dt_s;
-        let flow = Flow {
-            entered: std::mem::take(&mut self.entered),
-            left: std::mem::take(&mut self.left),
-            free: self.limit.saturating_sub(self.in_use),
-            limit: self.limit,
-        };
-        self.summary = self.service.roll(dt_s);
-        let promised = f64::from(self.limit) * self.capacity.mean_cost() / self.summary.mean_s;
-        let calm = !self.budget.engaged() && self.summary.mean_s > 0.0;
-        self.capacity
-            .tick(&completed, occupancy.busy_s, calm.then_some(promised));
-        self.arrivals.tick(dt_s);
-
-        let seen = Observed {
-            dt_s,
-            backlog_cost: occupancy.backlog_cost_s / dt_s,
-            idle_share: occupancy.idle_slot_s / occupancy.slot_s.max(f64::MIN_POSITIVE),
-            evicted: std::mem::take(&mut self.evicted),
-            service_s: self.summary.mean_s,
-            capacity: self.capacity.rate(),
-            mean_cost: self.capacity.mean_cost(),
-        };
-        let threshold = match self.law_kind {
-            Law::Flow => self.flow.tick(&flow, dt_s),
-            Law::Budget => {
-                let step = self.budget.step(&seen);
-                if step == Step::Engaged {
-                    self.capacity.relearn();
-                }
-                let threshold = self.arrivals.threshold(self.budget.budget);
-                self.budget.threshold_set(threshold.is_open(), dt_s);
-                threshold
-            }
-        };
-        self.codel.retune(&Regime {
-            engaged: self.budget.engaged(),
-            service_s: self.summary.mean_s,
-            service_p90_s: self.summary.p90_s,
-            target_wait_s: self.budget.target_s,
-        });
+        let threshold = self.steering.tick(self.slots());
         self.observe_sojourn(now);
         threshold
     }
@@ -395,7 +306,7 @@ impl Engine {
             binding
         };
         self.gate_set_at = now;
-        if self.budget.engaged() {
+        if self.steering.engaged() {
             self.sweep();
         }
     }
@@ -409,7 +320,7 @@ impl Engine {
     /// When somebody's time may next run out, by the engine's clock reading; `None` when nobody
     /// waits.
     pub(crate) fn next_wakeup(&self) -> Option<Instant> {
-        let at = self.queue.next_wakeup(self.codel.timeout_ns())?;
+        let at = self.queue.next_wakeup(self.steering.timeout_ns())?;
         Some(Instant::from_nanos(
             at.as_nanos().saturating_sub(self.skew_ns),
         ))
@@ -473,20 +384,22 @@ impl Engine {
 
     /// Completions per second the lane is good for; 0 while unknown.
     pub(crate) fn completions_per_s(&self) -> f64 {
-        self.capacity.rate() / self.capacity.mean_cost()
+        self.steering.completions_per_s()
     }
 
-    /// Whether a tick now could change anything soon: something was offered, waits or is held back.
+    /// Whether a tick could change nothing: nobody came, nobody waits, nothing is held back.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-            && self.entered == 0
-            && self.completed.events == 0.0
-            && self.threshold.is_open()
-            && !self.budget.engaged()
+        self.queue.is_empty() && self.threshold.is_open() && self.steering.is_idle()
+    }
+
+    /// Whether this reading lies so far before an earlier one that the clock must have been set, or
+    /// the reading be an old one.
+    pub(crate) const fn steps_back(&self, reading: Instant) -> bool {
+        self.now.nanos_since(reading.after_nanos(self.skew_ns)) > STEP_BACK_NS
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
-        LaneSnapshot {
+        let mut snapshot = LaneSnapshot {
             name: name.to_owned(),
             limit: self.limit,
             in_use: self.in_use,
@@ -501,30 +414,13 @@ impl Engine {
             offered: self.offered,
             untagged: self.untagged,
             verdicts: self.verdicts.clone(),
-            engaged: self.budget.engaged(),
             threshold: self.threshold.to_string(),
             threshold_levels: self.threshold.levels(),
             binding: self.binding,
-            budget_per_s: self.budget.budget.is_finite().then_some(self.budget.budget),
-            capacity_per_s: self.capacity.rate(),
-            offered_per_s: self.arrivals.rate(),
-            wait_s: self.budget.wait_s,
-            wait_target_s: self.budget.target_s,
-            error: match self.law_kind {
-                Law::Budget => self.budget.error,
-                Law::Flow => self.flow.error,
-            },
-            p: self.budget.terms.p,
-            i: self.budget.terms.i,
-            d: self.budget.terms.d,
-            codel: self.codel.state(),
-            newest_first: self.codel.newest_first(),
-            timeout_s: self.codel.timeout_ns() as f64 * 1e-9,
-            service_mean_s: self.summary.mean_s,
-            service_p50_s: self.summary.p50_s,
-            service_p90_s: self.summary.p90_s,
-            failed: false,
-        }
+            ..LaneSnapshot::default()
+        };
+        self.steering.fill(&mut snapshot);
+        snapshot
     }
 
     // ----- helpers
@@ -532,24 +428,26 @@ impl Engine {
     /// Brings engine time up to the clock's reading and accounts for the time between.
     fn advance(&mut self, clock: Instant) -> Instant {
         let mut now = clock.after_nanos(self.skew_ns);
-        let behind = self.now.nanos_since(now);
-        if behind > STEP_BACK_NS {
-            self.skew_ns = self.skew_ns.saturating_add(behind);
+        if self.steps_back(clock) {
+            // The clock was set. (A smaller step is two threads racing for the lock.)
+            self.skew_ns = self.skew_ns.saturating_add(self.now.nanos_since(now));
         }
         now = now.max(self.now);
-        let dt_s = now.nanos_since(self.now) as f64 * 1e-9;
+        let dt_ns = now.nanos_since(self.now);
         self.now = now;
-        if dt_s > 0.0 {
-            let limit = f64::from(self.limit);
-            let free = f64::from(self.limit.saturating_sub(self.in_use));
-            self.occupancy.backlog_cost_s += self.queue.cost() as f64 * dt_s;
-            self.occupancy.idle_slot_s += free * dt_s;
-            self.occupancy.slot_s += limit * dt_s;
-            if self.in_use >= self.limit {
-                self.occupancy.busy_s += dt_s;
-            }
+        if dt_ns > 0 {
+            let slots = self.slots();
+            self.steering
+                .passed(dt_ns as f64 * 1e-9, self.queue.cost(), slots);
         }
         now
+    }
+
+    const fn slots(&self) -> Slots {
+        Slots {
+            limit: self.limit,
+            in_use: self.in_use,
+        }
     }
 
     fn class_of(&self, request: &Request) -> u16 {
@@ -564,19 +462,20 @@ impl Engine {
         if !self.threshold.is_open() && now.nanos_since(self.gate_set_at) > GATE_STALE_NS {
             self.threshold = Rank::OPEN;
             self.binding = Binding::Nothing;
+            self.steering.release();
         }
         self.threshold
     }
 
     fn enqueue(&mut self, entry: Entry) -> Offered {
         let (rank, token) = (entry.rank, entry.token);
-        self.entered += 1;
+        self.steering.entered();
         let id = self.queue.push(entry);
         while self.queue.len() > self.queue_len_max() || self.queue.bytes() > self.queue_bytes_max {
             let Some(worst) = self.queue.pop_worst() else {
                 break;
             };
-            self.evicted = true;
+            self.steering.evicted();
             if worst.token == token {
                 self.count(rank, Verdict::Refuse(Reason::Evicted));
                 return Offered::Rejected(self.rejected(&worst, Reason::Evicted));
@@ -602,16 +501,16 @@ impl Engine {
         }
         self.observe_sojourn(now);
         while self.in_use < self.limit {
-            let Some(entry) = self.queue.pop_best(self.codel.newest_first()) else {
+            let Some(entry) = self.queue.pop_best(self.steering.newest_first()) else {
                 return;
             };
             let waited = now.nanos_since(entry.enqueued_at);
-            if entry.expires_at <= now || waited >= self.codel.timeout_ns() {
-                self.refuse(&entry, Reason::Expired);
+            if entry.expires_at <= now || waited >= self.steering.timeout_ns() {
+                self.expire_entry(now, &entry);
                 continue;
             }
             self.in_use += 1;
-            self.left += 1;
+            self.steering.started();
             self.grant(now, &entry, AdmitKind::Slot);
         }
     }
@@ -619,7 +518,7 @@ impl Engine {
     fn observe_sojourn(&mut self, now: Instant) {
         let worst = self.queue.worst();
         let sojourn = worst.map(|entry| now.nanos_since(entry.enqueued_at));
-        self.codel.observe(now, sojourn);
+        self.steering.observe_sojourn(now, sojourn);
     }
 
     fn expire_until(&mut self, now: Instant) {
@@ -628,22 +527,29 @@ impl Engine {
         }
         let mut expired = std::mem::take(&mut self.expired);
         self.queue.pop_due(now, &mut expired);
-        let timeout_ns = self.codel.timeout_ns();
+        let timeout_ns = self.steering.timeout_ns();
         if let Some(cutoff) = now.as_nanos().checked_sub(timeout_ns) {
             let cutoff = Instant::from_nanos(cutoff);
             expired.extend(std::iter::from_fn(|| self.queue.pop_older(cutoff)));
         }
         for entry in expired.drain(..) {
-            self.refuse(&entry, Reason::Expired);
+            self.expire_entry(now, &entry);
         }
         self.expired = expired;
+    }
+
+    fn expire_entry(&mut self, now: Instant, entry: &Entry) {
+        if entry.expires_at <= now {
+            self.steering.lost_for_impatience(entry.cost);
+        }
+        self.refuse(entry, Reason::Expired);
     }
 
     /// Evicts waiters whose whole level lies beyond the threshold, worst first, until the backlog is
     /// near its target. Without it the gate would pay for what the queue holds by refusing better
     /// work: t0+t1 at 2x on 10 rps rose from 0.947 to 0.991 of its offers.
     fn sweep(&mut self) {
-        let allowed = SWEEP_TARGETS * self.budget.target_s * self.capacity.rate();
+        let allowed = SWEEP_TARGETS * self.steering.target_s() * self.steering.capacity();
         while self.queue.cost() as f64 > allowed {
             let beyond = |worst: &Entry| whole_level(worst.rank) >= self.threshold;
             if !self.queue.worst().is_some_and(beyond) {
@@ -665,6 +571,7 @@ impl Engine {
                 rank: entry.rank,
                 cost: entry.cost,
                 class: entry.class,
+                outside: false,
             }),
         });
     }

@@ -12,17 +12,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant, read};
 use crate::config::{ConfigError, check_limit};
 use crate::controller::Shared;
 use crate::engine::{Effect, Engine, Offered, Ticket};
 use crate::metrics::LaneSnapshot;
 use crate::permit::{Completion, OwnedPermit, Permit};
-use crate::priority::{Priority, Rank, Tier};
-use crate::request::{Request, Tag};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock};
-use crate::verdict::{AdmitKind, Rejected};
-use crate::waiter::{Abandoned, Parker, Waiters};
+use crate::priority::{KeyHash, Rank, Tier};
+use crate::request::Request;
+use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::verdict::{AdmitKind, Binding, Reason, Rejected};
+use crate::waiter::{Abandoned, Looked, Parker, Waiters};
 
 /// A blocked thread looks for itself this often, so that even a dead control thread cannot hold it
 /// beyond its timeout. Ten looks a second cost a thousand blocked threads about 1 % of a core.
@@ -39,30 +39,35 @@ pub struct Lane {
 #[derive(Debug)]
 pub(crate) struct LaneCore {
     name: String,
+    clock: Arc<dyn Clock>,
     state: Mutex<LaneState>,
     failed: AtomicBool,
-    /// Admissions after the lane failed: they bypass its engine.
-    failed_open: AtomicU64,
+    /// Running requests that were admitted after the lane failed, without its engine.
+    outside: AtomicU32,
+    /// All that ever were.
+    outside_total: AtomicU64,
 }
 
 #[derive(Debug)]
-pub(crate) struct LaneState {
+struct LaneState {
     engine: Engine,
     waiters: Waiters,
     effects: Vec<Effect>,
 }
 
 impl LaneCore {
-    pub(crate) fn new(name: &str, engine: Engine) -> Self {
+    pub(crate) fn new(name: &str, clock: Arc<dyn Clock>, engine: Engine) -> Self {
         Self {
             name: name.to_owned(),
+            clock,
             state: Mutex::new(LaneState {
                 engine,
                 waiters: Waiters::default(),
                 effects: Vec::new(),
             }),
             failed: AtomicBool::new(false),
-            failed_open: AtomicU64::new(0),
+            outside: AtomicU32::new(0),
+            outside_total: AtomicU64::new(0),
         }
     }
 
@@ -74,6 +79,11 @@ impl LaneCore {
         self.failed.load(Ordering::Acquire)
     }
 
+    /// Running requests that the engine of a failed lane does not know of.
+    pub(crate) fn outside(&self) -> u32 {
+        self.outside.load(Ordering::Acquire)
+    }
+
     /// Runs `act` on the engine under the lock at `now` (the engine's last time if the clock could
     /// not be read), then wakes whom it concerned. `None` when the lane has failed.
     pub(crate) fn with<R>(
@@ -81,18 +91,40 @@ impl LaneCore {
         now: Option<Instant>,
         act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R,
     ) -> Option<R> {
+        let mut wakers = Vec::new();
+        let result = self.with_wakers(now, &mut wakers, act);
+        wake_all(wakers);
+        result
+    }
+
+    /// Like [`LaneCore::with`], for a caller that holds another lock: it must pass `wakers` to
+    /// [`wake_all`] once that is released.
+    pub(crate) fn with_wakers<R>(
+        &self,
+        now: Option<Instant>,
+        wakers: &mut Vec<Waker>,
+        act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R,
+    ) -> Option<R> {
         if self.failed() {
             return None;
         }
-        let mut wakers = Vec::new();
         let mut state = lock(&self.state);
+        if self.failed() {
+            // It failed while we stood at the lock; nobody would wake a newcomer.
+            return None;
+        }
         let step = catch_unwind(AssertUnwindSafe(|| {
             let LaneState {
                 engine,
                 waiters,
                 effects,
             } = &mut *state;
-            let now = now.unwrap_or_else(|| engine.last_reading());
+            let mut now = now.unwrap_or_else(|| engine.last_reading());
+            if engine.steps_back(now) {
+                // An old reading of a thread that was held up, or a clock that was set back? Under
+                // the lock nobody is held up.
+                now = read(&*self.clock).unwrap_or(now);
+            }
             let result = act(engine, waiters, now);
             engine.take_effects(effects);
             let told = effects
@@ -103,10 +135,9 @@ impl LaneCore {
         }));
         if step.is_err() {
             self.failed.store(true, Ordering::Release);
-            wakers.extend(state.waiters.wakers());
+            wakers.extend(state.waiters.take_wakers());
         }
         drop(state);
-        wakers.into_iter().for_each(wake);
         if step.is_err() {
             tracing::error!(
                 lane = %self.name,
@@ -119,39 +150,33 @@ impl LaneCore {
     pub(crate) fn snapshot(&self) -> LaneSnapshot {
         let mut snapshot = lock(&self.state).engine.snapshot(&self.name);
         snapshot.failed = self.failed();
-        if snapshot.failed {
-            let open = self.failed_open.load(Ordering::Relaxed);
-            tracing::debug!(lane = %self.name, open, "snapshot of a failed lane");
-        }
+        snapshot.failed_open_in_use = self.outside();
+        snapshot.failed_open = self.outside_total.load(Ordering::Relaxed);
         snapshot
     }
 
-    fn open_ticket(&self, request: Option<&Request>) -> Ticket {
-        self.failed_open.fetch_add(1, Ordering::Relaxed);
-        let priority = match request.map(|request| request.tag) {
-            Some(Tag::Priority(priority)) => priority,
-            Some(Tag::Tier(tier)) => Rank::threshold(tier.index() * 128, 0.0).priority(),
-            _ => Rank::threshold(Tier::T3.index() * 128, 0.0).priority(),
-        };
-        open_ticket(priority)
+    /// Admits past a failed engine.
+    fn admit_outside(&self, rank: Rank) -> Ticket {
+        self.outside.fetch_add(1, Ordering::AcqRel);
+        self.outside_total.fetch_add(1, Ordering::Relaxed);
+        Ticket {
+            kind: AdmitKind::Open,
+            started_at: Instant::ZERO,
+            rank,
+            cost: 1,
+            class: 0,
+            outside: true,
+        }
     }
 }
 
-const fn open_ticket(priority: Priority) -> Ticket {
-    Ticket {
-        kind: AdmitKind::Open,
-        started_at: Instant::ZERO,
-        rank: Rank::new(priority, 0),
-        cost: 1,
-        class: 0,
-    }
-}
-
-/// Wakes one waiter. Its waker is the caller's code: a panic in it must not keep the others asleep,
-/// nor hit whoever happened to give a slot back.
-fn wake(waker: Waker) {
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("a waiter's waker panicked");
+/// Wakes waiters. A waker is the embedder's code: a panic in it must not keep the others asleep, nor
+/// hit whoever happened to give a slot back.
+pub(crate) fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waiter's waker panicked");
+        }
     }
 }
 
@@ -276,13 +301,17 @@ impl Lane {
 
     /// Gives back what the ticket holds.
     pub(crate) fn finish(&self, ticket: &Ticket, done: Option<Completion>) {
-        self.with(|engine, _, now| engine.finish(now, ticket, done));
+        if ticket.outside {
+            self.core().outside.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            self.with(|engine, _, now| engine.finish(now, ticket, done));
+        }
         self.shared.slot_freed();
     }
 
     pub(crate) fn nested(&self, parent: &Ticket) -> Ticket {
         self.with(|engine, _, now| engine.nested(now, parent))
-            .unwrap_or_else(|| open_ticket(parent.rank.priority()))
+            .unwrap_or_else(|| self.core().admit_outside(parent.rank))
     }
 
     fn core(&self) -> &LaneCore {
@@ -297,9 +326,8 @@ impl Lane {
         match self.with(|engine, _, now| engine.offer(now, request, None)) {
             Some(Offered::Admitted(ticket)) => Ok(ticket),
             Some(Offered::Rejected(rejected)) => Err(rejected),
-            // Not reached while the engine keeps its word not to queue who will not wait; then, and
-            // when the lane has failed, the request runs.
-            Some(Offered::Waiting(_)) | None => Ok(self.core().open_ticket(Some(request))),
+            // Not reached while the engine keeps its word not to queue who will not wait.
+            Some(Offered::Waiting(_)) | None => self.past_the_engine(request),
         }
     }
 
@@ -312,6 +340,22 @@ impl Lane {
             }
             parker.park(PARK_MAX);
         }
+    }
+
+    /// What an offer comes to when the engine has failed: it runs, unless the lane was closed.
+    fn past_the_engine(&self, request: &Request) -> Result<Ticket, Rejected> {
+        let rank = request.rank(KeyHash::new(0, 0), Tier::T3, 0);
+        if self.shared.is_closed() {
+            let gate = (Rank::OPEN, Binding::Nothing);
+            return Err(Rejected::new(
+                Reason::Closed,
+                rank,
+                gate,
+                0,
+                request.attempt,
+            ));
+        }
+        Ok(self.core().admit_outside(rank))
     }
 }
 
@@ -327,79 +371,91 @@ impl fmt::Debug for Lane {
 #[derive(Debug)]
 enum Pending {
     Unoffered(Request),
-    Waiting(u32),
+    Waiting(Request, u32),
     Done,
 }
 
 impl Pending {
     fn poll(&mut self, lane: &Lane, waker: &Waker) -> Poll<Result<Ticket, Rejected>> {
-        let result = match *self {
-            Self::Unoffered(request) => self.offer(lane, &request, waker),
-            Self::Waiting(token) => Self::look(lane, token, waker),
-            Self::Done => return Poll::Pending,
-        };
-        match result {
-            Some(result) => {
-                *self = Self::Done;
-                Poll::Ready(result)
+        let polled = match *self {
+            Self::Unoffered(request) => match self.offer(lane, &request) {
+                Poll::Ready(result) => Poll::Ready(result),
+                Poll::Pending => self.look(lane, waker),
+            },
+            Self::Waiting(..) => {
+                // Whoever looks also keeps the time, should the control thread be late. That is a
+                // step of its own: its effects are in the cells once it is over.
+                lane.with(|engine, _, now| engine.expire(now));
+                self.look(lane, waker)
             }
-            None => Poll::Pending,
+            Self::Done => Poll::Pending,
+        };
+        if polled.is_ready() {
+            *self = Self::Done;
         }
+        polled
     }
 
-    fn offer(
-        &mut self,
-        lane: &Lane,
-        request: &Request,
-        waker: &Waker,
-    ) -> Option<Result<Ticket, Rejected>> {
+    fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
         let offered = lane.with(|engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));
             let waiting = match offered {
-                Offered::Waiting(id) => Some((waiters.wait(id, waker), engine.next_wakeup())),
+                Offered::Waiting(id) => Some((waiters.wait(id), engine.next_wakeup())),
                 _ => None,
             };
             (offered, waiting)
         });
         match offered {
-            Some((Offered::Admitted(ticket), _)) => Some(Ok(ticket)),
-            Some((Offered::Rejected(rejected), _)) => Some(Err(rejected)),
+            Some((Offered::Admitted(ticket), _)) => Poll::Ready(Ok(ticket)),
+            Some((Offered::Rejected(rejected), _)) => Poll::Ready(Err(rejected)),
             Some((Offered::Waiting(_), waiting)) => {
                 if let Some((token, wakeup)) = waiting {
-                    *self = Self::Waiting(token);
+                    *self = Self::Waiting(*request, token);
                     lane.shared.waiter_came(wakeup);
                 }
-                None
+                Poll::Pending
             }
-            None => Some(Ok(lane.core().open_ticket(Some(request)))),
+            None => Poll::Ready(lane.past_the_engine(request)),
         }
     }
 
-    fn look(lane: &Lane, token: u32, waker: &Waker) -> Option<Result<Ticket, Rejected>> {
-        let looked = lane.with(|engine, waiters, now| {
-            // Whoever looks also keeps the time, should the control thread be late.
-            engine.expire(now);
-            waiters.poll(token, waker)
-        });
+    /// Looks what became of it, and leaves `waker` if nothing did.
+    fn look(&self, lane: &Lane, waker: &Waker) -> Poll<Result<Ticket, Rejected>> {
+        let Self::Waiting(request, token) = *self else {
+            return Poll::Pending;
+        };
+        let mut looked = lane.with(|_, waiters, _| waiters.look(token, waker));
+        if let Some(Looked::NoWaker) = looked {
+            // Cloned before the lock, and what it replaces dropped after it. It may have been
+            // resolved while no waker was there, so look once more.
+            let waker = waker.clone();
+            let replaced = lane.with(|_, waiters, _| waiters.leave_waker(token, waker));
+            drop(replaced);
+            looked = lane.with(|_, waiters, _| waiters.look(token, Waker::noop()));
+        }
         match looked {
-            // Expired just now: the effect is applied when the lock is released.
-            Some(None) => lane.with(|_, waiters, _| waiters.poll(token, waker))?,
-            Some(result) => result,
-            None => Some(Ok(lane.core().open_ticket(None))),
+            Some(Looked::Resolved(result)) => Poll::Ready(result),
+            Some(Looked::Waiting | Looked::NoWaker) => Poll::Pending,
+            None => Poll::Ready(lane.past_the_engine(&request)),
         }
     }
 
     fn abandon(&mut self, lane: &Lane) {
-        let Self::Waiting(token) = std::mem::replace(self, Self::Done) else {
+        let Self::Waiting(_, token) = std::mem::replace(self, Self::Done) else {
             return;
         };
-        lane.with(|engine, waiters, now| match waiters.abandon(token) {
-            Some(Abandoned::Waiting(id)) => {
-                engine.cancel(now, id);
+        let waker = lane.with(|engine, waiters, now| {
+            let (abandoned, waker) = waiters.abandon(token);
+            match abandoned {
+                Some(Abandoned::Waiting(id)) => {
+                    engine.cancel(now, id);
+                }
+                Some(Abandoned::Granted(ticket)) => engine.finish(now, &ticket, None),
+                Some(Abandoned::Refused) | None => {}
             }
-            Some(Abandoned::Granted(ticket)) => engine.finish(now, &ticket, None),
-            Some(Abandoned::Refused) | None => {}
+            waker
         });
+        drop(waker);
         lane.shared.slot_freed();
     }
 }

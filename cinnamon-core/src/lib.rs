@@ -71,6 +71,7 @@ mod retry;
 mod service;
 #[cfg(feature = "test-util")]
 pub mod simulation;
+mod steering;
 mod sync;
 mod verdict;
 mod waiter;
@@ -89,3 +90,8 @@ pub use priority::{Cohort, KeyHash, Priority, Rank, TIERS, Tier};
 pub use request::{Class, Request, Tenant};
 pub use retry::{RETRY_AFTER_BASE, RETRY_DOUBLINGS_MAX, Retry};
 pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
+
+/// The README's example is compiled and run with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

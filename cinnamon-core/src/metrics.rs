@@ -185,6 +185,11 @@ pub struct LaneSnapshot {
     pub service_p50_s: f64,
     /// 90th percentile of the service time, seconds.
     pub service_p90_s: f64,
-    /// Whether the lane's engine panicked: it admits everything until it is rebuilt.
+    /// Whether the lane's engine panicked: it admits everything until it is rebuilt, and what this
+    /// snapshot says of its engine is how things stood when it did.
     pub failed: bool,
+    /// Requests running that a failed lane admitted without its engine.
+    pub failed_open_in_use: u32,
+    /// Requests that a failed lane ever admitted without its engine.
+    pub failed_open: u64,
 }

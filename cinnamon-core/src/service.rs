@@ -18,6 +18,12 @@ pub(crate) struct ServiceTimes {
     samples: f64,
     sum_ns: f64,
     fresh: f64,
+    /// Slots that came back without teaching, and how long they were held, for when nothing else is
+    /// known. (Slots that are still out say nothing yet: counted in, one stuck request would stretch
+    /// every timeout for ever.)
+    untaught: f64,
+    untaught_ns: f64,
+    untaught_fresh: f64,
 }
 
 /// Service times in seconds; zero until the first completion.
@@ -35,6 +41,9 @@ impl ServiceTimes {
             samples: 0.0,
             sum_ns: 0.0,
             fresh: 0.0,
+            untaught: 0.0,
+            untaught_ns: 0.0,
+            untaught_fresh: 0.0,
         }
     }
 
@@ -45,29 +54,52 @@ impl ServiceTimes {
         self.fresh += 1.0;
     }
 
-    /// Ages what is known by `dt_s` seconds and sums it up.
+    /// A slot came back that teaches nothing: its work failed, or was abandoned.
+    pub(crate) fn record_untaught(&mut self, nanos: u64) {
+        self.untaught += 1.0;
+        self.untaught_ns += nanos as f64;
+        self.untaught_fresh += 1.0;
+    }
+
+    /// Sums up what is known, and ages it by `dt_s` seconds.
     pub(crate) fn roll(&mut self, dt_s: f64) -> ServiceSummary {
         let summary = self.summary();
         // Nothing new, nothing to forget: an idle hour must not erase the service time.
-        if self.fresh > 0.0 && dt_s > 0.0 {
-            let memory = MEMORY_S.max(MEMORY_SAMPLES * dt_s / self.fresh);
-            let keep = (-dt_s / memory).exp();
+        if self.fresh > 0.0 {
+            let keep = keep(dt_s, self.fresh);
             self.weights.iter_mut().for_each(|weight| *weight *= keep);
             self.samples *= keep;
             self.sum_ns *= keep;
             self.fresh = 0.0;
         }
+        if self.untaught_fresh > 0.0 {
+            let keep = keep(dt_s, self.untaught_fresh);
+            self.untaught *= keep;
+            self.untaught_ns *= keep;
+            self.untaught_fresh = 0.0;
+        }
         summary
     }
 
     fn summary(&self) -> ServiceSummary {
-        if self.samples <= 0.0 {
+        if self.samples > 0.0 {
+            return ServiceSummary {
+                mean_s: self.sum_ns / self.samples * 1e-9,
+                p50_s: self.quantile_s(0.5),
+                p90_s: self.quantile_s(0.9),
+            };
+        }
+        if self.untaught <= 0.0 {
             return ServiceSummary::default();
         }
+        // Callers that only drop their permits teach no service time, but the law needs a scale:
+        // with none at all a pool of 5 x 500 ms lost 8 % of calm traffic at 0.7x. The quantiles are
+        // those of an exponential.
+        let mean_s = self.untaught_ns / self.untaught * 1e-9;
         ServiceSummary {
-            mean_s: self.sum_ns / self.samples * 1e-9,
-            p50_s: self.quantile_s(0.5),
-            p90_s: self.quantile_s(0.9),
+            mean_s,
+            p50_s: mean_s * 0.69,
+            p90_s: mean_s * 2.3,
         }
     }
 
@@ -82,6 +114,12 @@ impl ServiceTimes {
         }
         lower_bound(BUCKETS) * 1e-9
     }
+}
+
+/// What is kept of the past after `dt_s` seconds that brought `events`.
+fn keep(dt_s: f64, events: f64) -> f64 {
+    let memory_s = MEMORY_S.max(MEMORY_SAMPLES * dt_s / events);
+    (-dt_s / memory_s).exp()
 }
 
 fn bucket(nanos: u64) -> usize {
@@ -139,6 +177,19 @@ mod tests {
         assert!((second(20_000_000).mean_s - 0.02).abs() < 1e-6);
         second(50_000_000);
         assert!(second(50_000_000).mean_s > 0.044);
+    }
+
+    #[test]
+    fn slots_that_come_back_unfinished_give_a_scale_until_one_is_finished() {
+        let mut times = ServiceTimes::new();
+        for _ in 0..100 {
+            (0..20).for_each(|_| times.record_untaught(20_000_000));
+            times.roll(0.02);
+        }
+        let summary = times.roll(0.02);
+        assert!((summary.mean_s - 0.02).abs() < 1e-9, "{summary:?}");
+        times.record(5_000_000);
+        assert!((times.roll(0.02).mean_s - 0.005).abs() < 1e-9);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::clock::{Instant, nanos};
-use crate::config::{Config, ConfigError, Settings};
+use crate::config::{Config, ConfigError, Settings, within};
 use crate::controller::tick_interval_ns;
 use crate::engine::{Effect, Engine, Offered, Ticket};
 use crate::metrics::LaneSnapshot;
@@ -145,7 +145,8 @@ pub struct PhaseReport {
     pub offered_first_2s: u64,
     /// Of these, those refused or lost.
     pub refused_first_2s: u64,
-    /// Answers in time over what the capacity allows; noise can carry it past 1.
+    /// Answers in time over what the capacity allows, 1 when nothing was offered; noise can carry it
+    /// past 1.
     pub goodput: f64,
     /// Mean move of the threshold per tick while engaged, in levels.
     pub threshold_step: f64,
@@ -201,10 +202,28 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// When a setting is out of bounds.
+    /// When a setting, or a figure of the scenario, is out of bounds.
     pub fn run(&self) -> Result<Report, ConfigError> {
         let config = Config::new(self.settings.clone())?;
+        self.check()?;
         Ok(World::new(self, &config).run())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let positive = f64::MIN_POSITIVE;
+        within("service.parallelism", self.service.parallelism, 1, u32::MAX)?;
+        within("service.mean_s", self.service.mean.as_secs_f64(), 1e-9, 1e6)?;
+        for (tier, &share) in self.mix.iter().enumerate() {
+            within(&format!("mix[{tier}]"), share, 0.0, 1e9)?;
+        }
+        within("mix.sum", self.mix.iter().sum(), positive, 1e9)?;
+        for (i, phase) in self.phases.iter().enumerate() {
+            within(&format!("phases[{i}].seconds"), phase.seconds, 0.0, 1e9)?;
+            within(&format!("phases[{i}].load"), phase.load, 0.0, 1e6)?;
+            within(&format!("phases[{i}].capacity"), phase.capacity, 1e-6, 1e6)?;
+            within(&format!("phases[{i}].low_tiers"), phase.low_tiers, 0.0, 1e6)?;
+        }
+        Ok(())
     }
 }
 
@@ -270,6 +289,7 @@ struct World<'a> {
     reports: Vec<PhaseReport>,
     steps: Vec<(f64, u64)>,
     last_threshold: f64,
+    idle: bool,
     trace: u64,
 }
 
@@ -292,7 +312,7 @@ impl<'a> World<'a> {
             free_jobs: Vec::new(),
             done: BinaryHeap::new(),
             running: 0,
-            next_arrival: Instant::ZERO,
+            next_arrival: Instant::FAR_FUTURE,
             next_tick: Instant::ZERO,
             effects: Vec::new(),
             reports: scenario
@@ -305,6 +325,7 @@ impl<'a> World<'a> {
                 .collect(),
             steps: vec![(0.0, 0); scenario.phases.len()],
             last_threshold: 768.0,
+            idle: true,
             trace: 0,
         };
         if !world.phase_ends.is_empty() {
@@ -315,19 +336,16 @@ impl<'a> World<'a> {
     }
 
     fn run(mut self) -> Report {
-        let end = self.phase_ends.last().copied().unwrap_or(Instant::ZERO);
+        // When nobody comes any more, who came is still served, so that the last phase is judged like
+        // the others.
         loop {
             let done = self
                 .done
                 .peek()
                 .map_or(Instant::FAR_FUTURE, |Reverse(done)| done.at);
-            if self.next_arrival >= end {
-                // Nobody comes any more; who came is still served, so that the last phase is
-                // judged like the others.
-                self.next_arrival = Instant::FAR_FUTURE;
-                if self.running == 0 && self.engine.waiting() == 0 {
-                    break;
-                }
+            let nobody_comes = self.next_arrival == Instant::FAR_FUTURE;
+            if nobody_comes && self.running == 0 && self.engine.waiting() == 0 {
+                break;
             }
             let next = done.min(self.next_tick).min(self.next_arrival);
             self.now = next;
@@ -369,7 +387,13 @@ impl<'a> World<'a> {
         let token = self.store_job(job);
         match self.engine.offer(self.now, &request, Some(token)) {
             Offered::Admitted(ticket) => self.begin(token, ticket),
-            Offered::Waiting(_) => self.note(1, token),
+            Offered::Waiting(_) => {
+                self.note(1, token);
+                if self.idle {
+                    // As a waiter kicks the control thread out of its long sleep.
+                    self.next_tick = self.now;
+                }
+            }
             Offered::Rejected(_) => {
                 self.note(2, token);
                 let report = &mut self.reports[job.phase];
@@ -414,6 +438,7 @@ impl<'a> World<'a> {
     }
 
     fn tick(&mut self) {
+        self.idle = self.engine.is_idle();
         let threshold = self.engine.tick(self.now);
         self.engine
             .set_gate(self.now, threshold, Binding::Backlog { lane: 0 }, 0);
@@ -455,7 +480,8 @@ impl<'a> World<'a> {
             let report = &mut self.reports[i];
             let offered = report.offers() as f64 / phase.seconds;
             let good = report.good.iter().sum::<u64>() as f64 / phase.seconds;
-            report.goodput = good / offered.min(full * phase.capacity);
+            let possible = offered.min(full * phase.capacity);
+            report.goodput = if possible > 0.0 { good / possible } else { 1.0 };
             let (sum, ticks) = self.steps[i];
             report.threshold_step = sum / ticks.max(1) as f64;
         }
@@ -494,17 +520,20 @@ impl<'a> World<'a> {
         job.arrived_at.since(start) < Duration::from_secs(2)
     }
 
-    /// Offers of this tier in the present phase, relative to the mix.
-    fn weight(&self, tier: usize) -> f64 {
-        let low_tiers = self.scenario.phases[self.phase].low_tiers;
+    /// Offers of this tier in this phase, relative to the mix.
+    fn weight(&self, phase: usize, tier: usize) -> f64 {
+        let low_tiers = self.scenario.phases[phase].low_tiers;
         self.scenario.mix[tier] * if tier >= 3 { low_tiers } else { 1.0 }
     }
 
+    fn total_weight(&self, phase: usize) -> f64 {
+        (0..TIERS).map(|tier| self.weight(phase, tier)).sum()
+    }
+
     fn draw_tier(&mut self) -> Tier {
-        let total: f64 = (0..TIERS).map(|tier| self.weight(tier)).sum();
-        let mut left = self.rng.unit() * total;
+        let mut left = self.rng.unit() * self.total_weight(self.phase);
         for tier in Tier::ALL {
-            left -= self.weight(tier.index());
+            left -= self.weight(self.phase, tier.index());
             if left < 0.0 {
                 return tier;
             }
@@ -512,17 +541,31 @@ impl<'a> World<'a> {
         Tier::T5
     }
 
+    /// Draws the next arrival. Poisson arrivals have no memory, so a gap that reaches beyond the end
+    /// of its phase is drawn again at the rate of the next.
     fn schedule_arrival(&mut self) {
         let service = &self.scenario.service;
         let full = f64::from(service.parallelism) / service.mean.as_secs_f64();
-        let total: f64 = (0..TIERS).map(|tier| self.weight(tier)).sum();
-        let rate = full * self.scenario.phases[self.phase].load * total;
-        let gap = Duration::from_secs_f64(self.rng.exponential(1.0 / rate));
-        self.next_arrival = self.now.after_nanos(nanos(gap).max(1));
+        let (mut from, mut phase) = (self.now, self.phase);
+        loop {
+            let rate = full * self.scenario.phases[phase].load * self.total_weight(phase);
+            let gap_s = self.rng.exponential(1.0 / rate);
+            let gap = Duration::try_from_secs_f64(gap_s).unwrap_or(Duration::MAX);
+            self.next_arrival = from.after_nanos(nanos(gap).max(1));
+            if self.next_arrival < self.phase_ends[phase] {
+                return;
+            }
+            from = self.phase_ends[phase];
+            phase += 1;
+            if phase == self.phase_ends.len() {
+                self.next_arrival = Instant::FAR_FUTURE;
+                return;
+            }
+        }
     }
 
     fn schedule_tick(&mut self) {
-        let interval = tick_interval_ns(self.config, self.engine.completions_per_s());
+        let interval = tick_interval_ns(self.config, self.engine.completions_per_s(), self.idle);
         self.next_tick = self.now.after_nanos(interval);
     }
 }
@@ -551,6 +594,28 @@ mod tests {
     fn one_seed_one_trace() {
         assert_eq!(short(5), short(5));
         assert_ne!(short(5).trace, short(6).trace);
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_refused_and_a_phase_may_be_empty() {
+        let run = |phase| {
+            let phases = vec![phase, Phase::new("after", 1.0, 0.5)];
+            Scenario {
+                phases,
+                ..Scenario::default()
+            }
+            .run()
+        };
+        let error = run(Phase::new("stopped", 1.0, 0.5).capacity(0.0)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`phases[0].capacity` is 0 but must be between 0.000001 and 1000000"
+        );
+        assert!(run(Phase::new("nan", 1.0, f64::NAN)).is_err());
+        let report = run(Phase::new("silence", 5.0, 0.0)).unwrap();
+        assert_eq!(report.phases[0].offers(), 0);
+        let after = report.phases[1].offers();
+        assert!((400..600).contains(&after), "{after}");
     }
 
     #[test]

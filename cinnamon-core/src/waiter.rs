@@ -21,7 +21,11 @@ use crate::verdict::Rejected;
 #[derive(Debug)]
 enum Cell {
     Vacant,
-    Waiting { id: WaiterId, waker: Waker },
+    /// Whom to wake is filled in a moment after the cell, outside the lock.
+    Waiting {
+        id: WaiterId,
+        waker: Option<Waker>,
+    },
     Resolved(Result<Ticket, Rejected>),
 }
 
@@ -36,6 +40,20 @@ pub(crate) enum Abandoned {
     Refused,
 }
 
+/// What an owner finds in its cell.
+#[derive(Debug)]
+pub(crate) enum Looked {
+    Resolved(Result<Ticket, Rejected>),
+    /// It waits, and the waker it would leave is there already.
+    Waiting,
+    /// It waits, and should leave its waker with [`Waiters::leave_waker`].
+    NoWaker,
+}
+
+/// The slab.
+///
+/// A waker is the embedder's code: cloning, waking and dropping it may run anything, such as the drop
+/// of a permit of this very lane. So none of the three happens in here; wakers are moved in and out.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     cells: Vec<Cell>,
@@ -49,11 +67,8 @@ impl Waiters {
     }
 
     /// Fills the cell of [`Waiters::next_token`].
-    pub(crate) fn wait(&mut self, id: WaiterId, waker: &Waker) -> u32 {
-        let cell = Cell::Waiting {
-            id,
-            waker: waker.clone(),
-        };
+    pub(crate) fn wait(&mut self, id: WaiterId) -> u32 {
+        let cell = Cell::Waiting { id, waker: None };
         if let Some(token) = self.free.pop() {
             self.cells[token as usize] = cell;
             return token;
@@ -70,7 +85,7 @@ impl Waiters {
     ) -> Option<Waker> {
         let cell = self.cells.get_mut(token as usize)?;
         match std::mem::replace(cell, Cell::Resolved(result)) {
-            Cell::Waiting { waker, .. } => Some(waker),
+            Cell::Waiting { waker, .. } => waker,
             other => {
                 *cell = other;
                 None
@@ -78,40 +93,50 @@ impl Waiters {
         }
     }
 
-    /// Takes the result for its owner, or leaves the owner's present waker.
-    pub(crate) fn poll(&mut self, token: u32, waker: &Waker) -> Option<Result<Ticket, Rejected>> {
-        let cell = self.cells.get_mut(token as usize)?;
-        match cell {
-            Cell::Waiting { waker: stored, .. } => {
-                stored.clone_from(waker);
-                None
-            }
-            Cell::Resolved(result) => {
+    /// Looks into the owner's cell, and empties it if it was resolved.
+    pub(crate) fn look(&mut self, token: u32, waker: &Waker) -> Looked {
+        match self.cells.get(token as usize) {
+            Some(Cell::Resolved(result)) => {
                 let result = *result;
                 self.vacate(token);
-                Some(result)
+                Looked::Resolved(result)
             }
-            Cell::Vacant => None,
+            Some(Cell::Waiting {
+                waker: Some(left), ..
+            }) if left.will_wake(waker) => Looked::Waiting,
+            _ => Looked::NoWaker,
         }
     }
 
-    /// The owner gives up.
-    pub(crate) fn abandon(&mut self, token: u32) -> Option<Abandoned> {
-        let cell = self.cells.get_mut(token as usize)?;
-        let abandoned = match cell {
-            Cell::Vacant => return None,
-            Cell::Waiting { id, .. } => Abandoned::Waiting(*id),
-            Cell::Resolved(Ok(ticket)) => Abandoned::Granted(*ticket),
-            Cell::Resolved(Err(_)) => Abandoned::Refused,
-        };
-        self.vacate(token);
-        Some(abandoned)
+    /// Leaves the owner's waker and returns what must be dropped, after the lock is released: the
+    /// earlier one, or this one if it came too late.
+    pub(crate) fn leave_waker(&mut self, token: u32, waker: Waker) -> Option<Waker> {
+        match self.cells.get_mut(token as usize) {
+            Some(Cell::Waiting { waker: left, .. }) => left.replace(waker),
+            _ => Some(waker),
+        }
     }
 
-    /// Wakers of all who wait; their owners will find the lane failed.
-    pub(crate) fn wakers(&self) -> Vec<Waker> {
-        let waiting = self.cells.iter().filter_map(|cell| match cell {
-            Cell::Waiting { waker, .. } => Some(waker.clone()),
+    /// The owner gives up. Returns what it left, and its waker, to be dropped after the lock is
+    /// released.
+    pub(crate) fn abandon(&mut self, token: u32) -> (Option<Abandoned>, Option<Waker>) {
+        let Some(cell) = self.cells.get_mut(token as usize) else {
+            return (None, None);
+        };
+        let (abandoned, waker) = match std::mem::replace(cell, Cell::Vacant) {
+            Cell::Vacant => return (None, None),
+            Cell::Waiting { id, waker } => (Abandoned::Waiting(id), waker),
+            Cell::Resolved(Ok(ticket)) => (Abandoned::Granted(ticket), None),
+            Cell::Resolved(Err(_)) => (Abandoned::Refused, None),
+        };
+        self.free.push(token);
+        (Some(abandoned), waker)
+    }
+
+    /// Takes the wakers of all who wait; their owners will find the lane failed.
+    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+        let waiting = self.cells.iter_mut().filter_map(|cell| match cell {
+            Cell::Waiting { waker, .. } => waker.take(),
             _ => None,
         });
         waiting.collect()

@@ -52,6 +52,8 @@ fn bug_01_a_grant_that_meets_the_waiters_end_goes_to_the_next() {
         lane.try_admit(&T1)
             .expect("the slot is free")
             .finish(Completion::success());
+        // Idle time between the rounds, or the lane would rightly find itself overloaded.
+        clock.advance(Duration::from_millis(100));
     }
 }
 

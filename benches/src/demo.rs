@@ -1,0 +1,364 @@
+//! `lab demo`: one store, one overload, who got dropped?
+//!
+//! A RocksDB store larger than its block cache is overloaded twice from the same checkpoint and by
+//! the same schedule: once without control, once with Cinnamon.
+
+mod load;
+mod machine;
+mod report;
+mod server;
+mod stats;
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cinnamon_core::simulation::Rng;
+use cinnamon_core::{Request, Tier};
+use cinnamon_rocks::{Store, StoreOptions};
+use clap::Args;
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use quanta::{Clock, Instant};
+
+use load::{Arrival, Phase, Schedule};
+use server::{Arm, ROW_BYTES, Server};
+use stats::{PhaseStats, histogram};
+
+/// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
+const ROWS: u64 = 300_000;
+const BLOCK_CACHE_BYTES: u64 = 16 << 20;
+/// The generator looks for what is due this often: coarse enough to cost little, fine enough against
+/// a deadline of a second.
+const GENERATOR_PERIOD: Duration = Duration::from_micros(250);
+/// The generator's lateness at its 99th percentile above which a run says nothing.
+const LATENESS_P99_MAX: Duration = Duration::from_millis(20);
+/// Share of all CPU time of the machine that the generator may use.
+const GENERATOR_CPU_MAX: f64 = 0.10;
+/// By how much the capacity may differ from one measurement to another.
+const DRIFT_MAX: f64 = 0.15;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Options of `lab demo`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Seed of the schedule.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Multiple of the length of all phases. Below 1 the phases are too short to judge promises by.
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    scale: f64,
+}
+
+fn scale(text: &str) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.05..=60.0).contains(&scale) => Ok(scale),
+        _ => Err(format!("`{text}` is not a number between 0.05 and 60")),
+    }
+}
+
+/// One arm's run.
+#[derive(Debug)]
+struct ArmRun {
+    arm: Arm,
+    phases: Vec<PhaseStats>,
+    generator: GeneratorRun,
+}
+
+/// How the generator did, which decides whether the run counts.
+#[derive(Debug)]
+struct GeneratorRun {
+    lateness_us: Histogram<u64>,
+    /// Its CPU time as a share of all CPU time of the machine during the run.
+    cpu_share: f64,
+}
+
+impl GeneratorRun {
+    fn is_valid(&self) -> bool {
+        let p99 = Duration::from_micros(self.lateness_us.value_at_quantile(0.99));
+        p99 <= LATENESS_P99_MAX && self.cpu_share <= GENERATOR_CPU_MAX
+    }
+}
+
+pub(crate) fn main(options: &Options) -> ExitCode {
+    match run(options) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("the demo could not be run: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    let phases = load::phases(options.scale);
+    let seconds: f64 = phases.iter().map(|phase| phase.seconds).sum();
+    let dir = tempfile::tempdir()?;
+    let clock = Clock::new();
+    let bar = progress_bar(2.0 * seconds);
+
+    bar.set_message("loading");
+    let base = dir.path().join("base");
+    load_rows(&base)?;
+    let mut capacity = Capacity {
+        per_s: Vec::new(),
+        threads: pool_threads(),
+    };
+    let measure = |n: usize| {
+        bar.set_message("measuring");
+        let path = dir.path().join(format!("capacity-{n}"));
+        checkpoint(&base, &path)?;
+        closed_loop(
+            &Store::open(&path, options_of_store())?,
+            &clock,
+            options.seed,
+        )
+    };
+    capacity.per_s.push(measure(0)?);
+
+    let mut runs = Vec::new();
+    for (n, arm) in Arm::ALL.into_iter().enumerate() {
+        let path = dir.path().join(format!("arm-{n}"));
+        checkpoint(&base, &path)?;
+        let store = Store::open(&path, options_of_store())?;
+        let schedule = Schedule::new(phases.clone(), capacity.first(), ROWS, options.seed);
+        runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
+        capacity.per_s.push(measure(n + 1)?);
+    }
+    bar.finish_and_clear();
+
+    let verdict = report::print(&capacity, &phases, &runs, options.seed);
+    Ok(verdict)
+}
+
+/// What the store can do, requests per second, measured before the first arm and after each. The
+/// machine under us may be another one a minute later; then the run says so.
+#[derive(Debug)]
+struct Capacity {
+    per_s: Vec<f64>,
+    threads: usize,
+}
+
+impl Capacity {
+    /// The first measurement: what the offered load is made of.
+    fn first(&self) -> f64 {
+        self.per_s[0]
+    }
+
+    /// What an arm is judged by: the mean of the measurements before and after it.
+    fn around(&self, arm: usize) -> f64 {
+        (self.per_s[arm] + self.per_s[arm + 1]) / 2.0
+    }
+
+    /// By how much the measurements differ, as a share of the largest.
+    fn drift(&self) -> f64 {
+        let most = self.per_s.iter().copied().fold(f64::MIN, f64::max);
+        let least = self.per_s.iter().copied().fold(f64::MAX, f64::min);
+        1.0 - least / most
+    }
+
+    /// Mean time that a request keeps one of the threads busy, microseconds.
+    fn service_mean_us(&self) -> f64 {
+        self.threads as f64 / self.first() * 1e6
+    }
+}
+
+fn options_of_store() -> StoreOptions {
+    let mut options = StoreOptions::default();
+    options.block_cache_bytes = BLOCK_CACHE_BYTES;
+    options
+}
+
+/// Threads of the pool: one per slot, so that no admitted request waits for a thread.
+fn pool_threads() -> usize {
+    let options = options_of_store();
+    (options.read_limit + options.write_limit) as usize
+}
+
+fn load_rows(path: &Path) -> Result<()> {
+    let store = Store::open(path, options_of_store())?;
+    let request = Request::new(Tier::T1);
+    let mut rng = Rng::new(0);
+    let mut value = [0u8; ROW_BYTES];
+    for row in 0..ROWS {
+        // Half of each row is noise, so that it compresses as real rows do.
+        for chunk in value[..ROW_BYTES / 2].chunks_exact_mut(8) {
+            chunk.copy_from_slice(&rng.bits().to_le_bytes());
+        }
+        store.put(&request, &row.to_be_bytes(), &value)?;
+    }
+    Ok(())
+}
+
+fn checkpoint(base: &Path, path: &Path) -> Result<()> {
+    Ok(Store::open(base, options_of_store())?.checkpoint(path)?)
+}
+
+/// Requests per second that the pool's threads get done without admission, each asking again as soon
+/// as it was served.
+fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
+    const WARM_UP: Duration = Duration::from_millis(500);
+    const MEASURE: Duration = Duration::from_millis(3_000);
+    store.controller().set_off(true);
+    let start = clock.now();
+    let client = |number: u64| {
+        let mut rng = Rng::new(seed ^ ((number + 1) << 32));
+        let mut done = 0u64;
+        loop {
+            server::run_closed(store, load::action(&mut rng, ROWS))?;
+            let elapsed = clock.now().saturating_duration_since(start);
+            if elapsed >= WARM_UP + MEASURE {
+                return Ok(done);
+            }
+            done += u64::from(elapsed >= WARM_UP);
+        }
+    };
+    let done = thread::scope(|scope| {
+        let spawn = |number| scope.spawn(move || client(number));
+        let clients: Vec<_> = (0..pool_threads() as u64).map(spawn).collect();
+        let done = clients.into_iter().map(join);
+        done.sum::<std::result::Result<u64, cinnamon_rocks::StoreError>>()
+    })?;
+    Ok(done as f64 / MEASURE.as_secs_f64())
+}
+
+fn run_arm(
+    arm: Arm,
+    store: Store,
+    phases: &[Phase],
+    schedule: Schedule,
+    clock: &Clock,
+    bar: &ProgressBar,
+) -> ArmRun {
+    bar.set_message(arm.name());
+    let server = Server::new(arm, store, clock.clone());
+    let over = AtomicBool::new(false);
+    let start = clock.now();
+    let (total, generator) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..pool_threads())
+            .map(|_| {
+                let worker = server.worker();
+                scope.spawn(move || worker.run(phases.len()))
+            })
+            .collect();
+        let observer = scope.spawn(|| observe(&server, phases, clock, start, &over, bar));
+        let generator = scope.spawn(|| generate(&server, schedule, phases.len(), clock, start));
+
+        let (mut total, generator) = join(generator);
+        // Who was taken in may still be answered in time.
+        let end = clock.now() + stats::DEADLINE;
+        while clock.now() < end && !server.is_idle() {
+            pause(Duration::from_millis(10));
+        }
+        over.store(true, Ordering::Release);
+        server.stop();
+        let seen = workers.into_iter().map(join).chain([join(observer)]);
+        for stats in seen {
+            total
+                .iter_mut()
+                .zip(&stats)
+                .for_each(|(sum, part)| sum.add(part));
+        }
+        (total, generator)
+    });
+    ArmRun {
+        arm,
+        phases: total,
+        generator,
+    }
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Offers each request of the schedule when it is due.
+fn generate(
+    server: &Server,
+    schedule: impl Iterator<Item = Arrival>,
+    phases: usize,
+    clock: &Clock,
+    start: Instant,
+) -> (Vec<PhaseStats>, GeneratorRun) {
+    machine::prefer_this_thread();
+    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
+    let cpu_before = machine::thread_cpu_time();
+    let mut stats = vec![PhaseStats::new(); phases];
+    let mut lateness_us = histogram();
+    let mut now = clock.now();
+    for arrival in schedule {
+        let due = start + arrival.at;
+        while now < due {
+            pause(GENERATOR_PERIOD);
+            now = clock.now();
+        }
+        lateness_us.saturating_record(now.saturating_duration_since(due).as_micros() as u64);
+        let phase = &mut stats[arrival.phase];
+        phase.offered[arrival.tier.index()] += 1;
+        if let Err(rejected) = server.offer(arrival, due, now) {
+            phase.refuse(rejected.reason(), arrival.into_phase);
+        }
+    }
+    let cpu = machine::thread_cpu_time().saturating_sub(cpu_before);
+    let elapsed = clock.now().saturating_duration_since(start);
+    let run = GeneratorRun {
+        lateness_us,
+        cpu_share: cpu.as_secs_f64() / elapsed.as_secs_f64() / cores,
+    };
+    (stats, run)
+}
+
+/// Watches the queue and the memory, and moves the bar.
+fn observe(
+    server: &Server,
+    phases: &[Phase],
+    clock: &Clock,
+    start: Instant,
+    over: &AtomicBool,
+    bar: &ProgressBar,
+) -> Vec<PhaseStats> {
+    const PERIOD: Duration = Duration::from_millis(50);
+    let mut stats = vec![PhaseStats::new(); phases.len()];
+    let mut shown_ms = 0;
+    while !over.load(Ordering::Acquire) {
+        let elapsed = clock.now().saturating_duration_since(start);
+        let mut left_s = elapsed.as_secs_f64();
+        let phase = phases.iter().position(|phase| {
+            left_s -= phase.seconds;
+            left_s < 0.0
+        });
+        if let Some(phase) = phase {
+            let seen = &mut stats[phase];
+            seen.waiting_peak = seen.waiting_peak.max(server.waiting());
+            seen.memory_peak_bytes = seen.memory_peak_bytes.max(machine::resident_bytes());
+            let elapsed_ms = elapsed.as_millis() as u64;
+            bar.inc(elapsed_ms - shown_ms);
+            shown_ms = elapsed_ms;
+        }
+        pause(PERIOD);
+    }
+    stats
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a load generator waits for real time"
+)]
+fn pause(time: Duration) {
+    thread::sleep(time);
+}
+
+fn progress_bar(seconds: f64) -> ProgressBar {
+    let bar = ProgressBar::new((seconds * 1e3) as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg:12} {wide_bar} {percent:>3} %") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,214 @@
+//! What the demo prints: a table per arm, the promises, and who got dropped in plain words.
+
+use std::process::ExitCode;
+
+use cinnamon_core::Tier;
+
+use super::load::Phase;
+use super::server::Arm;
+use super::stats::{DEADLINE, GRACE, PhaseStats};
+use super::{ArmRun, Capacity, DRIFT_MAX, GENERATOR_CPU_MAX, LATENESS_P99_MAX};
+
+/// Promises of the surge phase.
+const PROTECTED_SUCCESS_MIN: f64 = 0.99;
+const GOODPUT_MIN: f64 = 0.90;
+
+/// The phases that the promises speak of.
+const SURGE: usize = 2;
+const BEFORE: usize = 0;
+const AFTER: usize = 3;
+
+/// Prints everything and says how the process should end.
+pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed: u64) -> ExitCode {
+    let measured: Vec<String> = capacity.per_s.iter().map(|c| format!("{c:.0}")).collect();
+    println!(
+        "capacity C: {} requests/s before, between and after the arms (closed loop of {} threads, mean service {:.0} us)",
+        measured.join(", "),
+        capacity.threads,
+        capacity.service_mean_us(),
+    );
+    println!(
+        "an arm's share of C is of the mean before and after it; an answer counts within {} s; seed {seed}",
+        DEADLINE.as_secs()
+    );
+    for (n, run) in runs.iter().enumerate() {
+        println!();
+        print_arm(capacity.around(n), phases, run);
+    }
+    println!();
+    for (n, run) in runs.iter().enumerate() {
+        println!("{}", who_got_dropped(capacity.around(n), phases, run));
+        println!();
+    }
+    runs.iter().for_each(print_generator);
+    println!(
+        "capacity drifted by {:.0} % (at most {:.0} %)",
+        100.0 * capacity.drift(),
+        100.0 * DRIFT_MAX
+    );
+    let on_time = runs.iter().all(|run| run.generator.is_valid());
+    if !on_time || capacity.drift() > DRIFT_MAX {
+        println!(
+            "NOT VALID: the generator was late or took too much of the machine, or the machine did not keep its speed; \
+             nothing follows from this run."
+        );
+        return ExitCode::from(3);
+    }
+    let kept = promises(capacity, phases, runs);
+    for (promise, figure, kept) in &kept {
+        println!(
+            "{}  {promise}: {figure}",
+            if *kept { "kept  " } else { "MISSED" }
+        );
+    }
+    if kept.iter().all(|(_, _, kept)| *kept) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
+    println!("{}", run.arm.name());
+    println!(
+        "  {:<11} {:>9} {:>9} {:>6}   {:^29}  {:>8} {:>8} {:>8} {:>7}",
+        "phase",
+        "offered/s",
+        "good/s",
+        "of C",
+        "success % t0 t1 t2 t3 t4 t5",
+        "p50 ms",
+        "p99 ms",
+        "waiting",
+        "MiB"
+    );
+    for (phase, stats) in phases.iter().zip(&run.phases) {
+        let good = stats.goods() as f64 / phase.seconds;
+        let tiers: Vec<String> = Tier::ALL
+            .iter()
+            .map(|&tier| format!("{:>4.0}", 100.0 * stats.success(&[tier])))
+            .collect();
+        println!(
+            "  {:<11} {:>9.0} {:>9.0} {:>5.0}%   {:<29}  {:>8.1} {:>8.1} {:>8} {:>7}",
+            phase.name,
+            stats.offers() as f64 / phase.seconds,
+            good,
+            100.0 * good / capacity,
+            tiers.join(" "),
+            stats.latency_us.value_at_quantile(0.5) as f64 / 1e3,
+            stats.latency_us.value_at_quantile(0.99) as f64 / 1e3,
+            stats.waiting_peak,
+            stats.memory_peak_bytes >> 20,
+        );
+    }
+    for (phase, stats) in phases.iter().zip(&run.phases) {
+        println!("  {:<11} {}", phase.name, verdicts(stats));
+    }
+}
+
+/// Every offer of the phase, by what became of it.
+fn verdicts(stats: &PhaseStats) -> String {
+    let mut parts = vec![format!("{} in time", stats.goods())];
+    let refused = stats
+        .refused
+        .iter()
+        .map(|(reason, count)| (*reason, *count));
+    let rest = [
+        ("late", stats.late),
+        ("failed", stats.failed),
+        ("never answered", stats.unanswered()),
+    ];
+    let all = refused.chain(rest).filter(|(_, count)| *count > 0);
+    parts.extend(all.map(|(what, count)| format!("{count} {what}")));
+    parts.join(", ")
+}
+
+fn who_got_dropped(capacity: f64, phases: &[Phase], run: &ArmRun) -> String {
+    let (phase, stats) = (&phases[SURGE], &run.phases[SURGE]);
+    let percent = |tiers: &[Tier]| 100.0 * stats.success(tiers);
+    let good = stats.goods() as f64 / phase.seconds;
+    let after = 100.0 * run.phases[AFTER].success(&Tier::ALL);
+    match run.arm {
+        Arm::NoControl => format!(
+            "Without control everybody waits in one line. In the surge {:.1} % of t0 and t1 were answered in time and \
+             {:.1} % of t3 to t5: who gets dropped is whoever comes. {:.0} requests a second were worth something, \
+             {:.0} % of what the store can do; {} waited at the worst. Back at 0.7x, {after:.1} % were answered in \
+             time, for the line of the dead came first.",
+            percent(&[Tier::T0, Tier::T1]),
+            percent(&[Tier::T3, Tier::T4, Tier::T5]),
+            good,
+            100.0 * good / capacity,
+            stats.waiting_peak,
+        ),
+        Arm::Cinnamon => format!(
+            "With Cinnamon the surge is dropped, and it alone: {:.2} % of t0 and t1, {:.1} % of t2, {:.1} % of t3 and \
+             {:.1} % of t4 and t5 were answered in time. {:.0} requests a second were worth something, {:.0} % of \
+             what the store can do; {} waited at the worst. Back at 0.7x, {after:.1} % were answered in time.",
+            percent(&[Tier::T0, Tier::T1]),
+            percent(&[Tier::T2]),
+            percent(&[Tier::T3]),
+            percent(&[Tier::T4, Tier::T5]),
+            good,
+            100.0 * good / capacity,
+            stats.waiting_peak,
+        ),
+    }
+}
+
+fn print_generator(run: &ArmRun) {
+    let generator = &run.generator;
+    let lateness_ms = |q| generator.lateness_us.value_at_quantile(q) as f64 / 1e3;
+    println!(
+        "generator, {}: {:.1} % of the machine's CPU (at most {:.0} %), late by {:.2} ms at p50, {:.2} ms at p99 \
+         (at most {} ms), {:.2} ms at most",
+        run.arm.name(),
+        100.0 * generator.cpu_share,
+        100.0 * GENERATOR_CPU_MAX,
+        lateness_ms(0.5),
+        lateness_ms(0.99),
+        LATENESS_P99_MAX.as_millis(),
+        lateness_ms(1.0),
+    );
+}
+
+/// What is promised, what was measured, and whether it was kept.
+fn promises(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun]) -> Vec<(String, String, bool)> {
+    let mut promises = Vec::new();
+    for (n, run) in runs.iter().enumerate() {
+        let surge = &run.phases[SURGE];
+        let protected = surge.success(&[Tier::T0, Tier::T1]);
+        let goodput = surge.goods() as f64 / phases[SURGE].seconds / capacity.around(n);
+        let name = run.arm.name();
+        let survives = protected >= PROTECTED_SUCCESS_MIN && goodput >= GOODPUT_MIN;
+        let figure = format!(
+            "{:.2} %, goodput {goodput:.3} of capacity",
+            100.0 * protected
+        );
+        if run.arm == Arm::NoControl {
+            promises.push((
+                format!("surge, {name}: t0+t1 or goodput collapses"),
+                figure,
+                !survives,
+            ));
+            continue;
+        }
+        promises.push((
+            format!("surge, {name}: t0+t1 at least 99 %, goodput at least 0.90"),
+            figure,
+            survives,
+        ));
+        let calm = [BEFORE, AFTER].map(|i| (&phases[i], &run.phases[i]));
+        debug_assert!(calm.iter().all(|(phase, _)| phase.is_calm()));
+        let [before, after] = calm.map(|(_, stats)| stats);
+        let refused = (before.refusals(), after.refused_after_grace);
+        promises.push((
+            format!(
+                "calm, {name}: nobody refused before; nobody {} s after",
+                GRACE.as_secs()
+            ),
+            format!("{} refused before, {} after", refused.0, refused.1),
+            refused == (0, 0),
+        ));
+    }
+    promises
+}

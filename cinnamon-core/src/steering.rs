@@ -1,0 +1,286 @@
+//! What a lane has learned, and the threshold it needs: measurements between ticks in, one threshold
+//! a tick out.
+
+use crate::arrivals::Arrivals;
+use crate::budget::{BudgetLaw, Observed, Step};
+use crate::capacity::Capacity;
+use crate::clock::Instant;
+use crate::codel::{Codel, Regime};
+use crate::config::{Config, Law};
+use crate::flow::{Flow, FlowLaw};
+use crate::metrics::LaneSnapshot;
+use crate::priority::Rank;
+use crate::rate::Window;
+use crate::service::{ServiceSummary, ServiceTimes};
+
+/// Ticks closer together than this see nothing and would take noise for news.
+const DT_MIN_S: f64 = 1e-3;
+/// What would wait if callers had the patience is remembered up to this many backlog targets: enough
+/// to engage, not so much that it outlives the contention.
+const UNWILLING_TARGETS_MAX: f64 = 20.0;
+
+#[derive(Debug)]
+pub(crate) struct Steering {
+    law: Law,
+    arrivals: Arrivals,
+    capacity: Capacity,
+    service: ServiceTimes,
+    summary: ServiceSummary,
+    codel: Codel,
+    budget: BudgetLaw,
+    flow: FlowLaw,
+    /// The threshold of the last tick.
+    threshold: Rank,
+    /// Cost refused since because its callers would not wait, less what idle slots could have done
+    /// of it: the backlog that a lane without patience hides.
+    unwilling_cost: f64,
+    since: SinceTick,
+}
+
+/// What happened since the last tick.
+#[derive(Debug, Default)]
+struct SinceTick {
+    seconds: f64,
+    /// Queued cost times seconds.
+    backlog_cost_s: f64,
+    idle_slot_s: f64,
+    used_slot_s: f64,
+    /// Seconds without a free slot.
+    busy_s: f64,
+    completed: Window,
+    entered: u32,
+    left: u32,
+    evicted: bool,
+    lost_cost: f64,
+}
+
+/// Slots at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    pub(crate) limit: u32,
+    pub(crate) in_use: u32,
+}
+
+impl Slots {
+    fn free(self) -> u32 {
+        self.limit.saturating_sub(self.in_use)
+    }
+}
+
+impl Steering {
+    pub(crate) fn new(config: &Config, lane: usize) -> Self {
+        let lane = &config.lanes[lane];
+        Self {
+            law: config.law,
+            arrivals: Arrivals::new(),
+            capacity: Capacity::new(),
+            service: ServiceTimes::new(),
+            summary: ServiceSummary::default(),
+            codel: Codel::new(lane.order, lane.codel_target_us, lane.codel_interval_us),
+            budget: BudgetLaw::new(config.kp, config.ki_per_s, config.kd_s),
+            flow: FlowLaw::new(),
+            threshold: Rank::OPEN,
+            unwilling_cost: 0.0,
+            since: SinceTick::default(),
+        }
+    }
+
+    // ----- what happens
+
+    /// `dt_s` seconds passed with this much cost queued and these slots taken.
+    pub(crate) fn passed(&mut self, dt_s: f64, queued_cost: u64, slots: Slots) {
+        let since = &mut self.since;
+        since.seconds += dt_s;
+        since.backlog_cost_s += queued_cost as f64 * dt_s;
+        since.idle_slot_s += f64::from(slots.free()) * dt_s;
+        since.used_slot_s += f64::from(slots.in_use) * dt_s;
+        if slots.free() == 0 {
+            since.busy_s += dt_s;
+        }
+    }
+
+    /// A request was offered, whatever becomes of it.
+    pub(crate) fn offered(&mut self, rank: Rank, cost: u32) {
+        self.arrivals.offer(rank, cost);
+        if self.law == Law::Flow {
+            self.flow.offer(rank);
+        }
+    }
+
+    /// A request passed the gate and found a slot or a place.
+    pub(crate) fn entered(&mut self) {
+        self.since.entered += 1;
+    }
+
+    /// A request began to run.
+    pub(crate) fn started(&mut self) {
+        self.since.left += 1;
+    }
+
+    /// A slot came back that was given for this estimated cost. The estimate and not what the work
+    /// really cost: the offered side counts estimates, and a budget in other units than the load
+    /// sheds by the ratio of the two.
+    pub(crate) fn completed(&mut self, cost: u32) {
+        self.since.completed.count(cost);
+    }
+
+    /// Such work held its slot for so long, and whether that is evidence of the service time.
+    pub(crate) fn held(&mut self, nanos: u64, teaches: bool) {
+        if teaches {
+            self.service.record(nanos);
+        } else {
+            self.service.record_untaught(nanos);
+        }
+    }
+
+    /// The queue was full and somebody had to go.
+    pub(crate) fn evicted(&mut self) {
+        self.since.evicted = true;
+    }
+
+    /// Somebody left or was refused for want of patience, not of room.
+    pub(crate) fn lost_for_impatience(&mut self, cost: u32) {
+        self.since.lost_cost += f64::from(cost);
+    }
+
+    /// The oldest of the lowest occupied priority has waited so long; `None` when nobody waits.
+    pub(crate) fn observe_sojourn(&mut self, now: Instant, sojourn_ns: Option<u64>) {
+        self.codel.observe(now, sojourn_ns);
+    }
+
+    // ----- what follows
+
+    /// One control step; returns the threshold this lane needs.
+    pub(crate) fn tick(&mut self, slots: Slots) -> Rank {
+        if self.since.seconds < DT_MIN_S {
+            return self.threshold;
+        }
+        let mut since = std::mem::take(&mut self.since);
+        let dt_s = since.seconds;
+        since.completed.seconds = dt_s;
+        self.summary = self.service.roll(dt_s);
+        let promised = f64::from(slots.limit) * self.capacity.mean_cost() / self.summary.mean_s;
+        self.capacity.tick(&since.completed, since.busy_s, promised);
+        self.arrivals.tick(dt_s);
+
+        let idle_share =
+            since.idle_slot_s / (since.idle_slot_s + since.used_slot_s).max(f64::MIN_POSITIVE);
+        let capacity = self.capacity.rate();
+        let undone = self.unwilling_cost + since.lost_cost - idle_share * capacity * dt_s;
+        let most = UNWILLING_TARGETS_MAX * self.budget.target_s() * capacity;
+        self.unwilling_cost = undone.min(most).max(0.0);
+
+        let seen = Observed {
+            dt_s,
+            backlog_cost: since.backlog_cost_s / dt_s + self.unwilling_cost,
+            idle_share,
+            evicted: since.evicted,
+            service_s: self.summary.mean_s,
+            capacity,
+            mean_cost: self.capacity.mean_cost(),
+        };
+        self.threshold = match self.law {
+            Law::Flow => {
+                let flow = Flow {
+                    entered: since.entered,
+                    left: since.left,
+                    free: slots.free(),
+                    limit: slots.limit,
+                };
+                self.flow.tick(&flow, dt_s)
+            }
+            Law::Budget => {
+                if self.budget.step(&seen) == Step::Engaged {
+                    self.capacity.relearn();
+                }
+                let threshold = self.arrivals.threshold(self.budget.budget());
+                self.budget.threshold_set(threshold.is_open(), dt_s);
+                threshold
+            }
+        };
+        self.retune();
+        self.threshold
+    }
+
+    /// Back to calm, for want of anybody who moves the gate.
+    pub(crate) fn release(&mut self) {
+        self.budget.release();
+        self.unwilling_cost = 0.0;
+        self.threshold = Rank::OPEN;
+        self.retune();
+    }
+
+    pub(crate) const fn engaged(&self) -> bool {
+        self.budget.engaged()
+    }
+
+    /// Whether nothing has happened since the last tick and nothing is held back.
+    pub(crate) fn is_idle(&self) -> bool {
+        let since = &self.since;
+        since.entered == 0
+            && since.completed.events == 0.0
+            && since.lost_cost == 0.0
+            && self.threshold.is_open()
+            && !self.engaged()
+    }
+
+    /// The longest anybody may wait now, ns.
+    pub(crate) const fn timeout_ns(&self) -> u64 {
+        self.codel.timeout_ns()
+    }
+
+    pub(crate) fn newest_first(&self) -> bool {
+        self.codel.newest_first()
+    }
+
+    /// Cost per second the lane can serve; 0 while unknown.
+    pub(crate) const fn capacity(&self) -> f64 {
+        self.capacity.rate()
+    }
+
+    /// Completions per second the lane is good for; 0 while unknown.
+    pub(crate) fn completions_per_s(&self) -> f64 {
+        self.capacity.rate() / self.capacity.mean_cost()
+    }
+
+    /// The law's target for the backlog, seconds of work.
+    pub(crate) const fn target_s(&self) -> f64 {
+        self.budget.target_s()
+    }
+
+    pub(crate) fn fill(&self, snapshot: &mut LaneSnapshot) {
+        let law = self.budget.figures();
+        snapshot.engaged = self.engaged();
+        snapshot.budget_per_s = self
+            .budget
+            .budget()
+            .is_finite()
+            .then_some(self.budget.budget());
+        snapshot.capacity_per_s = self.capacity.rate();
+        snapshot.offered_per_s = self.arrivals.rate();
+        snapshot.wait_s = law.wait_s;
+        snapshot.wait_target_s = law.target_s;
+        snapshot.error = match self.law {
+            Law::Budget => law.error,
+            Law::Flow => self.flow.error,
+        };
+        snapshot.p = law.terms.p;
+        snapshot.i = law.terms.i;
+        snapshot.d = law.terms.d;
+        snapshot.codel = self.codel.state();
+        snapshot.newest_first = self.codel.newest_first();
+        snapshot.timeout_s = self.codel.timeout_ns() as f64 * 1e-9;
+        snapshot.service_mean_s = self.summary.mean_s;
+        snapshot.service_p50_s = self.summary.p50_s;
+        snapshot.service_p90_s = self.summary.p90_s;
+    }
+
+    fn retune(&mut self) {
+        self.codel.retune(&Regime {
+            engaged: self.budget.engaged(),
+            service_s: self.summary.mean_s,
+            service_p90_s: self.summary.p90_s,
+            target_wait_s: self.budget.target_s(),
+        });
+    }
+}
