@@ -108,25 +108,25 @@ fn run(options: &Options) -> Result<ExitCode> {
         per_s: Vec::new(),
         threads: pool_threads(),
     };
-    let measure = |n: usize| {
-        bar.set_message("measuring");
-        let path = dir.path().join(format!("capacity-{n}"));
+    let open = |name: String| -> Result<Store> {
+        let path = dir.path().join(name);
         checkpoint(&base, &path)?;
-        closed_loop(
-            &Store::open(&path, options_of_store())?,
-            &clock,
-            options.seed,
-        )
+        Ok(Store::open(&path, options_of_store())?)
+    };
+    bar.set_message("measuring");
+    let rough_per_s = closed_loop(&open("rough".to_owned())?, &clock, options.seed)?;
+    let measure = |n: usize| {
+        let store = open(format!("capacity-{n}"))?;
+        Ok::<_, Box<dyn Error>>(saturate(store, rough_per_s, &clock, options.seed))
     };
     capacity.per_s.push(measure(0)?);
 
     let mut runs = Vec::new();
     for (n, arm) in Arm::ALL.into_iter().enumerate() {
-        let path = dir.path().join(format!("arm-{n}"));
-        checkpoint(&base, &path)?;
-        let store = Store::open(&path, options_of_store())?;
+        let store = open(format!("arm-{n}"))?;
         let schedule = Schedule::new(phases.clone(), capacity.first(), ROWS, options.seed);
         runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
+        bar.set_message("measuring");
         capacity.per_s.push(measure(n + 1)?);
     }
     bar.finish_and_clear();
@@ -198,24 +198,20 @@ fn checkpoint(base: &Path, path: &Path) -> Result<()> {
     Ok(Store::open(base, options_of_store())?.checkpoint(path)?)
 }
 
-/// Requests per second that the pool's threads get done without admission, each asking again as soon
-/// as it was served.
+/// Requests per second that the pool's threads get done by themselves, each asking again as soon as it
+/// was served: a first idea of the capacity.
 fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
-    const WARM_UP: Duration = Duration::from_millis(500);
-    const MEASURE: Duration = Duration::from_millis(3_000);
+    const MEASURE: Duration = Duration::from_millis(1_500);
     store.controller().set_off(true);
     let start = clock.now();
     let client = |number: u64| {
         let mut rng = Rng::new(seed ^ ((number + 1) << 32));
         let mut done = 0u64;
-        loop {
+        while clock.now().saturating_duration_since(start) < MEASURE {
             server::run_closed(store, load::action(&mut rng, ROWS))?;
-            let elapsed = clock.now().saturating_duration_since(start);
-            if elapsed >= WARM_UP + MEASURE {
-                return Ok(done);
-            }
-            done += u64::from(elapsed >= WARM_UP);
+            done += 1;
         }
+        Ok(done)
     };
     let done = thread::scope(|scope| {
         let spawn = |number| scope.spawn(move || client(number));
@@ -224,6 +220,30 @@ fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
         done.sum::<std::result::Result<u64, cinnamon_rocks::StoreError>>()
     })?;
     Ok(done as f64 / MEASURE.as_secs_f64())
+}
+
+/// Requests per second that the server without control gets done while it is offered twice as many
+/// as it may be able to: what it can serve, with the generator at work beside it.
+fn saturate(store: Store, rough_per_s: f64, clock: &Clock, seed: u64) -> f64 {
+    const WARM_UP: Duration = Duration::from_millis(1_000);
+    const MEASURE: Duration = Duration::from_millis(3_000);
+    let seconds = (WARM_UP + MEASURE).as_secs_f64() + 0.1;
+    let schedule = Schedule::new(load::saturation(seconds, 2.0), rough_per_s, ROWS, seed);
+    let server = Server::new(Arm::NoControl, store, clock.clone());
+    thread::scope(|scope| {
+        for _ in 0..pool_threads() {
+            let worker = server.worker();
+            scope.spawn(move || worker.run(1));
+        }
+        scope.spawn(|| generate(&server, schedule, 1, clock, clock.now()));
+        pause(WARM_UP);
+        let (from, served) = (clock.now(), server.served());
+        pause(MEASURE);
+        let seconds = clock.now().saturating_duration_since(from).as_secs_f64();
+        let done = server.served() - served;
+        server.stop();
+        done as f64 / seconds
+    })
 }
 
 fn run_arm(
@@ -327,6 +347,7 @@ fn observe(
     const PERIOD: Duration = Duration::from_millis(50);
     let mut stats = vec![PhaseStats::new(); phases.len()];
     let mut shown_ms = 0;
+    let mut cpu_before = machine::process_cpu_time();
     while !over.load(Ordering::Acquire) {
         let elapsed = clock.now().saturating_duration_since(start);
         let mut left_s = elapsed.as_secs_f64();
@@ -338,6 +359,9 @@ fn observe(
             let seen = &mut stats[phase];
             seen.waiting_peak = seen.waiting_peak.max(server.waiting());
             seen.memory_peak_bytes = seen.memory_peak_bytes.max(machine::resident_bytes());
+            let cpu = machine::process_cpu_time();
+            seen.cpu += cpu.saturating_sub(cpu_before);
+            cpu_before = cpu;
             let elapsed_ms = elapsed.as_millis() as u64;
             bar.inc(elapsed_ms - shown_ms);
             shown_ms = elapsed_ms;

@@ -13,7 +13,7 @@ pub const DEFAULT_BLOCK_CACHE_BYTES: u64 = 64 << 20;
 pub const DEFAULT_WRITE_BUFFER_BYTES: u64 = 64 << 20;
 /// Read slots per core. A read from the block or the page cache keeps a core busy from end to end:
 /// more readers than cores add waiting inside the slot, where no priority counts.
-const READ_SLOTS_PER_CORE: u32 = 1;
+const READ_SLOTS_PER_CORE: u32 = 2;
 /// Write slots, whatever the machine: RocksDB writes its log with one leader at a time; a second
 /// writer queues up while the first is at it, more only wait where no priority counts.
 const WRITE_SLOTS: u32 = 2;

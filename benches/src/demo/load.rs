@@ -12,8 +12,9 @@ use cinnamon_core::simulation::Rng;
 const MIX: [f64; 6] = [0.02, 0.28, 0.20, 0.20, 0.15, 0.15];
 /// One request in ten writes.
 const WRITE_SHARE: f64 = 0.1;
-/// Rows a scan asks for, from and to: with rows of 256 bytes some 500 us on one core of 2020.
-const SCAN_ROWS: (u32, u32) = (300, 1_500);
+/// Rows a scan asks for, from and to: with rows of 256 bytes about a millisecond of one core. Offering
+/// twelve times as many requests as fit then takes the generator a small part of the machine.
+const SCAN_ROWS: (u32, u32) = (600, 3_000);
 /// Distinct callers.
 const CALLERS: u64 = 100_000;
 
@@ -61,6 +62,16 @@ pub(crate) fn phases(scale: f64) -> Vec<Phase> {
         phase("12x surge", 8.0, 0.7, surge),
         phase("0.7x again", 9.0, 0.7, 0.7),
     ]
+}
+
+/// One phase at this load, to see what a saturated server gets done.
+pub(crate) fn saturation(seconds: f64, load: f64) -> Vec<Phase> {
+    vec![Phase {
+        name: "saturation",
+        seconds,
+        high: load,
+        low: load,
+    }]
 }
 
 /// What a request does to the store.

@@ -11,6 +11,12 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
 }
 
+/// CPU time that this process has used.
+pub(crate) fn process_cpu_time() -> Duration {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec as u32)
+}
+
 /// Resident memory in bytes; 0 where the system does not say.
 pub(crate) fn resident_bytes() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm")

@@ -1,6 +1,7 @@
 //! What the demo prints: a table per arm, the promises, and who got dropped in plain words.
 
 use std::process::ExitCode;
+use std::thread;
 
 use cinnamon_core::Tier;
 
@@ -22,7 +23,7 @@ const AFTER: usize = 3;
 pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed: u64) -> ExitCode {
     let measured: Vec<String> = capacity.per_s.iter().map(|c| format!("{c:.0}")).collect();
     println!(
-        "capacity C: {} requests/s before, between and after the arms (closed loop of {} threads, mean service {:.0} us)",
+        "capacity C: {} requests/s before, between and after the arms (the server saturated, no control, {} threads; mean service {:.0} us)",
         measured.join(", "),
         capacity.threads,
         capacity.service_mean_us(),
@@ -71,7 +72,7 @@ pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed
 fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
     println!("{}", run.arm.name());
     println!(
-        "  {:<11} {:>9} {:>9} {:>6}   {:^29}  {:>8} {:>8} {:>8} {:>7}",
+        "  {:<11} {:>9} {:>9} {:>6}   {:^29}  {:>8} {:>8} {:>8} {:>5} {:>5}",
         "phase",
         "offered/s",
         "good/s",
@@ -80,8 +81,10 @@ fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
         "p50 ms",
         "p99 ms",
         "waiting",
-        "MiB"
+        "MiB",
+        "CPU"
     );
+    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
     for (phase, stats) in phases.iter().zip(&run.phases) {
         let good = stats.goods() as f64 / phase.seconds;
         let tiers: Vec<String> = Tier::ALL
@@ -89,7 +92,7 @@ fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
             .map(|&tier| format!("{:>4.0}", 100.0 * stats.success(&[tier])))
             .collect();
         println!(
-            "  {:<11} {:>9.0} {:>9.0} {:>5.0}%   {:<29}  {:>8.1} {:>8.1} {:>8} {:>7}",
+            "  {:<11} {:>9.0} {:>9.0} {:>5.0}%   {:<29}  {:>8.1} {:>8.1} {:>8} {:>5} {:>4.0}%",
             phase.name,
             stats.offers() as f64 / phase.seconds,
             good,
@@ -99,6 +102,7 @@ fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
             stats.latency_us.value_at_quantile(0.99) as f64 / 1e3,
             stats.waiting_peak,
             stats.memory_peak_bytes >> 20,
+            100.0 * stats.cpu.as_secs_f64() / phase.seconds / cores,
         );
     }
     for (phase, stats) in phases.iter().zip(&run.phases) {

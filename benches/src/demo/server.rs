@@ -5,7 +5,7 @@
 //! in the channel has a slot and nothing queues behind the controller's own queue: an admission that
 //! must wait is put into the channel by its waker, when there is something to look at.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
@@ -79,6 +79,7 @@ pub(crate) struct Server {
     tasks: Sender<Task>,
     inbox: Receiver<Task>,
     stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
 }
 
 impl Server {
@@ -92,6 +93,7 @@ impl Server {
             tasks,
             inbox,
             stop: Arc::new(AtomicBool::new(false)),
+            served: Arc::new(AtomicU64::new(0)),
         }
     }
 
@@ -102,7 +104,13 @@ impl Server {
             clock: self.clock.clone(),
             inbox: self.inbox.clone(),
             stop: Arc::clone(&self.stop),
+            served: Arc::clone(&self.served),
         }
+    }
+
+    /// Requests run so far.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
     }
 
     /// Takes a request in, due at `due`. `Err` when it was refused on the spot.
@@ -183,6 +191,7 @@ pub(crate) struct Worker {
     clock: Clock,
     inbox: Receiver<Task>,
     stop: Arc<AtomicBool>,
+    served: Arc<AtomicU64>,
 }
 
 impl Worker {
@@ -233,6 +242,7 @@ impl Worker {
 
     fn count(&self, stats: &mut [PhaseStats], job: &Job, done: Result<(), StoreError>) {
         let stats = &mut stats[job.arrival.phase];
+        self.served.fetch_add(1, Ordering::Relaxed);
         match done {
             Ok(()) => {
                 let latency = self.clock.now().saturating_duration_since(job.due);

@@ -28,6 +28,8 @@ pub(crate) struct PhaseStats {
     pub(crate) latency_us: Histogram<u64>,
     pub(crate) waiting_peak: u64,
     pub(crate) memory_peak_bytes: u64,
+    /// CPU time of the whole process, the generator included.
+    pub(crate) cpu: Duration,
 }
 
 impl PhaseStats {
@@ -42,6 +44,7 @@ impl PhaseStats {
             latency_us: histogram(),
             waiting_peak: 0,
             memory_peak_bytes: 0,
+            cpu: Duration::ZERO,
         }
     }
 
@@ -76,6 +79,7 @@ impl PhaseStats {
         self.latency_us += &other.latency_us;
         self.waiting_peak = self.waiting_peak.max(other.waiting_peak);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
+        self.cpu += other.cpu;
     }
 
     pub(crate) fn offers(&self) -> u64 {
