@@ -38,8 +38,10 @@ const GENERATOR_PERIOD: Duration = Duration::from_micros(250);
 const LATENESS_P99_MAX: Duration = Duration::from_millis(20);
 /// Share of all CPU time of the machine that the generator may use.
 const GENERATOR_CPU_MAX: f64 = 0.10;
-/// By how much the capacity may differ from one measurement to another.
-const DRIFT_MAX: f64 = 0.15;
+/// By how much the capacity may differ from one measurement to another without a word. Two virtual cores
+/// of a shared machine differ by 30 % within minutes; each arm is judged by what was measured right
+/// before and right after it.
+const DRIFT_NOTED: f64 = 0.15;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

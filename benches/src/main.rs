@@ -5,6 +5,12 @@ mod demo;
 
 use std::process::ExitCode;
 
+/// The system's allocator gives memory back to the kernel when the load falls and fetches it page by page
+/// when it rises: the capacity then depended on what had run a minute before, by 15 %.
+#[cfg(feature = "rocks")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
