@@ -126,7 +126,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let mut runs = Vec::new();
     for (n, arm) in Arm::ALL.into_iter().enumerate() {
         let store = open(format!("arm-{n}"))?;
-        let schedule = Schedule::new(phases.clone(), capacity.first(), ROWS, options.seed);
+        let schedule = Schedule::new(phases.clone(), capacity.latest(), ROWS, options.seed);
         runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
         bar.set_message("measuring");
         capacity.per_s.push(measure(n + 1)?);
@@ -146,9 +146,9 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// The first measurement: what the offered load is made of.
-    fn first(&self) -> f64 {
-        self.per_s[0]
+    /// The latest measurement: what an arm's load is a multiple of.
+    fn latest(&self) -> f64 {
+        self.per_s.last().copied().unwrap_or(0.0)
     }
 
     /// What an arm is judged by: the mean of the measurements before and after it.
@@ -165,7 +165,7 @@ impl Capacity {
 
     /// Mean time that a request keeps one of the threads busy, microseconds.
     fn service_mean_us(&self) -> f64 {
-        self.threads as f64 / self.first() * 1e6
+        self.threads as f64 / self.latest() * 1e6
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! | state | entered when | timeout in force | order (adaptive) |
 //! |---|---|---|---|
-//! | `Calm` | the queue is empty, or the sojourn below target | patient; strict while engaged | oldest first |
+//! | `Calm` | the queue is empty, or the sojourn below target | the request's own deadline, else patient; strict while engaged | oldest first |
 //! | `Above` | the sojourn reached the target | the same | oldest first |
 //! | `Standing` | it stayed there for an interval | the same | newest first while engaged |
 //!
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Instant;
 use crate::config::Order;
+use crate::queue::Timeout;
 
 /// An interval is this many targets unless set.
 const INTERVAL_TARGETS: u64 = 10;
@@ -90,9 +91,12 @@ impl Codel {
         self.state
     }
 
-    /// The longest anybody may wait now, ns.
-    pub(crate) const fn timeout_ns(&self) -> u64 {
-        self.timeout_ns
+    /// The longest anybody may wait now. In calm a caller's own deadline takes its place.
+    pub(crate) const fn timeout(&self) -> Timeout {
+        Timeout {
+            nanos: self.timeout_ns,
+            for_all: self.engaged,
+        }
     }
 
     /// Whether the newest of a level goes first now.
@@ -213,19 +217,19 @@ mod tests {
     #[test]
     fn patient_while_open_strict_while_engaged() {
         let mut codel = Codel::new(Order::Adaptive, None, None);
-        assert_eq!(codel.timeout_ns(), 500 * MS);
+        assert_eq!(codel.timeout().nanos, 500 * MS);
         codel.retune(&Regime {
             engaged: false,
             ..engaged()
         });
-        assert_eq!(codel.timeout_ns(), 1_000 * MS);
+        assert_eq!(codel.timeout().nanos, 1_000 * MS);
         codel.retune(&engaged());
-        assert_eq!(codel.timeout_ns().div_ceil(MS), 230);
+        assert_eq!(codel.timeout().nanos.div_ceil(MS), 230);
         codel.retune(&Regime {
             target_wait_s: 0.5,
             ..engaged()
         });
-        assert_eq!(codel.timeout_ns(), 1_000 * MS);
+        assert_eq!(codel.timeout().nanos, 1_000 * MS);
     }
 
     #[test]

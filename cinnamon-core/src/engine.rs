@@ -320,7 +320,7 @@ impl Engine {
     /// When somebody's time may next run out, by the engine's clock reading; `None` when nobody
     /// waits.
     pub(crate) fn next_wakeup(&self) -> Option<Instant> {
-        let at = self.queue.next_wakeup(self.steering.timeout_ns())?;
+        let at = self.queue.next_wakeup(self.steering.timeout())?;
         Some(Instant::from_nanos(
             at.as_nanos().saturating_sub(self.skew_ns),
         ))
@@ -505,7 +505,7 @@ impl Engine {
                 return;
             };
             let waited = now.nanos_since(entry.enqueued_at);
-            if entry.expires_at <= now || waited >= self.steering.timeout_ns() {
+            if entry.expires_at <= now || self.steering.timeout().ends(&entry, waited) {
                 self.expire_entry(now, &entry);
                 continue;
             }
@@ -527,11 +527,8 @@ impl Engine {
         }
         let mut expired = std::mem::take(&mut self.expired);
         self.queue.pop_due(now, &mut expired);
-        let timeout_ns = self.steering.timeout_ns();
-        if let Some(cutoff) = now.as_nanos().checked_sub(timeout_ns) {
-            let cutoff = Instant::from_nanos(cutoff);
-            expired.extend(std::iter::from_fn(|| self.queue.pop_older(cutoff)));
-        }
+        let timeout = self.steering.timeout();
+        expired.extend(std::iter::from_fn(|| self.queue.pop_overdue(now, timeout)));
         for entry in expired.drain(..) {
             self.expire_entry(now, &entry);
         }

@@ -177,7 +177,8 @@ pub struct LaneSnapshot {
     pub codel: CodelState,
     /// Whether the newest of a priority is served first now.
     pub newest_first: bool,
-    /// The longest anybody may wait now, seconds.
+    /// The longest anybody may wait now, seconds; while not engaged it is for requests without a
+    /// deadline or patience of their own.
     pub timeout_s: f64,
     /// Mean service time, seconds.
     pub service_mean_s: f64,

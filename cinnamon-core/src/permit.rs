@@ -72,8 +72,8 @@ impl Completion {
 #[must_use = "dropping a permit at once gives its slot back before the work has run"]
 pub struct Permit<'a> {
     lane: &'a Lane,
-    ticket: Option<Ticket>,
-    summary: Ticket,
+    ticket: Ticket,
+    given_back: bool,
 }
 
 /// Like [`Permit`], but owns its lane's handle, so that it can move to another task or thread.
@@ -81,26 +81,24 @@ pub struct Permit<'a> {
 #[must_use = "dropping a permit at once gives its slot back before the work has run"]
 pub struct OwnedPermit {
     lane: Lane,
-    ticket: Option<Ticket>,
-    summary: Ticket,
+    ticket: Ticket,
+    given_back: bool,
 }
 
 impl<'a> Permit<'a> {
     pub(crate) const fn new(lane: &'a Lane, ticket: Ticket) -> Self {
         Self {
             lane,
-            ticket: Some(ticket),
-            summary: ticket,
+            ticket,
+            given_back: false,
         }
     }
 
     /// The same permit with a handle of its own.
     pub fn into_owned(mut self) -> OwnedPermit {
-        OwnedPermit {
-            lane: self.lane.clone(),
-            ticket: self.ticket.take(),
-            summary: self.summary,
-        }
+        // The owned one gives it back.
+        self.given_back = true;
+        OwnedPermit::new(self.lane.clone(), self.ticket)
     }
 }
 
@@ -108,8 +106,8 @@ impl OwnedPermit {
     pub(crate) const fn new(lane: Lane, ticket: Ticket) -> Self {
         Self {
             lane,
-            ticket: Some(ticket),
-            summary: ticket,
+            ticket,
+            given_back: false,
         }
     }
 }
@@ -120,9 +118,8 @@ macro_rules! permit {
         /// Gives the slot back and says how the work ended. Whoever waits next is woken before this
         /// returns; it never blocks beyond the lane's short lock, and never panics.
         pub fn finish(mut self, completion: Completion) {
-            if let Some(ticket) = self.ticket.take() {
-                self.lane.finish(&ticket, Some(completion));
-            }
+            self.given_back = true;
+            self.lane.finish(&self.ticket, Some(completion));
         }
 
         /// A permit for work done inside this one's: a sub-query, a read before a write. It runs in
@@ -130,26 +127,26 @@ macro_rules! permit {
         /// while holding a slot would wait for oneself once the lane is full; it would end as
         /// expired, not hang, but it would not run.
         pub fn nested(&self) -> $nested {
-            let ticket = self.lane.nested(&self.summary);
+            let ticket = self.lane.nested(&self.ticket);
             $nest(&self.lane, ticket)
         }
 
         /// Whether it holds a slot, is exempt, or was admitted without a decision.
         #[must_use]
         pub const fn kind(&self) -> AdmitKind {
-            self.summary.kind
+            self.ticket.kind
         }
 
         /// The priority it was admitted at.
         #[must_use]
         pub const fn priority(&self) -> Priority {
-            self.summary.rank.priority()
+            self.ticket.rank.priority()
         }
 
         /// When it was admitted, by the controller's clock.
         #[must_use]
         pub const fn started_at(&self) -> Instant {
-            self.summary.started_at
+            self.ticket.started_at
         }
     };
 }
@@ -168,16 +165,16 @@ impl OwnedPermit {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.lane.finish(&ticket, None);
+        if !self.given_back {
+            self.lane.finish(&self.ticket, None);
         }
     }
 }
 
 impl Drop for OwnedPermit {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.lane.finish(&ticket, None);
+        if !self.given_back {
+            self.lane.finish(&self.ticket, None);
         }
     }
 }

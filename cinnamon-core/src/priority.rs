@@ -231,7 +231,9 @@ pub struct KeyHash {
 }
 
 impl KeyHash {
-    /// The hash with this seed in this epoch.
+    /// The hash with this seed in this epoch: Unix time divided by
+    /// [`Settings::cohort_epoch_ms`](crate::Settings::cohort_epoch_ms), if it is to agree with the
+    /// controllers of a fleet.
     #[must_use]
     pub const fn new(seed: u64, epoch: u64) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! The queue of a lane: 768 levels over one slab, every operation O(1).
 //!
-//! Each entry is on up to three lists: its level's (who is next), the list of all by age (who has
-//! waited longer than the timeout in force), and, when it has a deadline of its own, the timing
-//! wheel's. A two-word bitmap walk finds the best and the worst occupied level.
+//! Each entry is on up to three lists: its level's (who is next), one by age (who has waited longer
+//! than the timeout in force), and, when it has a deadline of its own, the timing wheel's. A two-word
+//! bitmap walk finds the best and the worst occupied level.
 
 use crate::clock::Instant;
 use crate::list::{Links, List, NIL};
@@ -23,6 +23,27 @@ pub(crate) struct Entry {
     pub(crate) enqueued_at: Instant,
     /// The entry's own deadline, [`Instant::FAR_FUTURE`] without one.
     pub(crate) expires_at: Instant,
+}
+
+impl Entry {
+    /// Whether it says itself when waiting is over.
+    pub(crate) fn has_deadline(&self) -> bool {
+        self.expires_at < Instant::FAR_FUTURE
+    }
+}
+
+/// The longest that anybody may wait, and whether that holds for those with a deadline of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeout {
+    pub(crate) nanos: u64,
+    pub(crate) for_all: bool,
+}
+
+impl Timeout {
+    /// Whether this entry, which has waited for `waited_ns`, has waited too long.
+    pub(crate) fn ends(self, entry: &Entry, waited_ns: u64) -> bool {
+        (self.for_all || !entry.has_deadline()) && waited_ns >= self.nanos
+    }
 }
 
 /// Names a waiting entry; stale once the entry has left.
@@ -52,7 +73,8 @@ pub(crate) struct Queue {
     occupied: [u64; WORDS],
     /// Bit `w` is set when word `w` is not zero.
     occupied_words: u64,
-    by_age: List,
+    /// Those without a deadline of their own, and those with one; oldest first.
+    by_age: [List; 2],
     age_links: Links,
     wheel: Wheel,
     due: Vec<u32>,
@@ -71,7 +93,7 @@ impl Queue {
             level_links: Links::new(),
             occupied: [0; WORDS],
             occupied_words: 0,
-            by_age: List::EMPTY,
+            by_age: [List::EMPTY; 2],
             age_links: Links::new(),
             wheel: Wheel::new(),
             due: Vec::new(),
@@ -121,9 +143,10 @@ impl Queue {
         self.level_links.push_back(&mut self.levels[level], index);
         self.occupied[level / 64] |= 1 << (level % 64);
         self.occupied_words |= 1 << (level / 64);
-        self.age_links.push_back(&mut self.by_age, index);
+        let by_age = &mut self.by_age[usize::from(entry.has_deadline())];
+        self.age_links.push_back(by_age, index);
         let node = &mut self.nodes[index as usize];
-        if entry.expires_at < Instant::FAR_FUTURE {
+        if entry.has_deadline() {
             node.wheel_slot = Some(self.wheel.insert(index, entry.expires_at));
         }
         node.entry = Some(entry);
@@ -159,14 +182,14 @@ impl Queue {
         self.take(list.front())
     }
 
-    /// Takes the oldest entry of all if it was enqueued at or before `cutoff`.
-    pub(crate) fn pop_older(&mut self, cutoff: Instant) -> Option<Entry> {
-        let oldest = self.by_age.front();
-        let entry = self.nodes.get(oldest as usize)?.entry.as_ref()?;
-        if entry.enqueued_at > cutoff {
-            return None;
-        }
-        self.take(oldest)
+    /// Takes an entry that has waited longer than the timeout allows.
+    pub(crate) fn pop_overdue(&mut self, now: Instant, timeout: Timeout) -> Option<Entry> {
+        let overdue = self.oldest().find(|entry| {
+            let waited_ns = now.nanos_since(entry.1.enqueued_at);
+            timeout.ends(entry.1, waited_ns)
+        });
+        let index = overdue?.0;
+        self.take(index)
     }
 
     /// Takes every entry whose own deadline has come, up to `now`, into `out`.
@@ -191,12 +214,26 @@ impl Queue {
         self.take(id.index)
     }
 
-    /// When the next entry may run out of time, given the timeout in force (ns).
-    pub(crate) fn next_wakeup(&self, timeout_ns: u64) -> Option<Instant> {
-        let oldest = self.nodes.get(self.by_age.front() as usize)?;
-        let by_age = oldest.entry.as_ref()?.enqueued_at.after_nanos(timeout_ns);
-        let own = self.wheel.next_wakeup().unwrap_or(Instant::FAR_FUTURE);
-        Some(by_age.min(own))
+    /// When the next entry may run out of time, given the timeout in force; `None` when nobody waits.
+    pub(crate) fn next_wakeup(&self, timeout: Timeout) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        let own = self.wheel.next_wakeup();
+        let bound = self
+            .oldest()
+            .filter(|(_, entry)| timeout.for_all || !entry.has_deadline());
+        let by_age = bound.map(|(_, entry)| entry.enqueued_at.after_nanos(timeout.nanos));
+        by_age.chain(own).min()
+    }
+
+    /// The oldest entry without a deadline of its own, and the oldest with one.
+    fn oldest(&self) -> impl Iterator<Item = (u32, &Entry)> {
+        self.by_age.iter().filter_map(|list| {
+            let index = list.front();
+            let entry = self.nodes.get(index as usize)?.entry.as_ref()?;
+            Some((index, entry))
+        })
     }
 
     fn take(&mut self, index: u32) -> Option<Entry> {
@@ -217,7 +254,8 @@ impl Queue {
                 self.occupied_words &= !(1 << (level / 64));
             }
         }
-        self.age_links.unlink(&mut self.by_age, index);
+        let by_age = &mut self.by_age[usize::from(entry.has_deadline())];
+        self.age_links.unlink(by_age, index);
         self.free.push(index);
         self.len -= 1;
         self.cost -= u64::from(entry.cost);
@@ -307,7 +345,7 @@ mod tests {
         Worst,
         Remove { nth: usize },
         Advance { ns: u64 },
-        Older { age: u64 },
+        Overdue { age: u64, for_all: bool },
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -318,7 +356,7 @@ mod tests {
             1 => Just(Op::Worst),
             1 => (0..64usize).prop_map(|nth| Op::Remove { nth }),
             2 => (0..400_000_000u64).prop_map(|ns| Op::Advance { ns }),
-            1 => (0..2_000_000_000u64).prop_map(|age| Op::Older { age }),
+            1 => (0..2_000_000_000u64, any::<bool>()).prop_map(|(age, for_all)| Op::Overdue { age, for_all }),
         ]
     }
 
@@ -371,18 +409,26 @@ mod tests {
                         model.retain(|(_, e)| !is_due(e));
                         prop_assert_eq!(due, expected);
                     }
-                    Op::Older { age } => {
-                        let cutoff = Instant::from_nanos(now.saturating_sub(age));
-                        let old = model.first().is_some_and(|(_, e)| e.enqueued_at <= cutoff);
-                        let expected = old.then(|| model.remove(0).1.token);
-                        prop_assert_eq!(queue.pop_older(cutoff).map(|e| e.token), expected);
+                    Op::Overdue { age, for_all } => {
+                        let timeout = Timeout { nanos: age, for_all };
+                        let overdue = |e: &Entry| {
+                            (for_all || e.expires_at == Instant::FAR_FUTURE)
+                                && now - e.enqueued_at.as_nanos() >= age
+                        };
+                        let taken = queue.pop_overdue(Instant::from_nanos(now), timeout);
+                        let expected = model.iter().any(|(_, e)| overdue(e));
+                        prop_assert_eq!(taken.is_some(), expected);
+                        if let Some(taken) = taken {
+                            prop_assert!(overdue(&taken));
+                            model.retain(|(_, e)| e.token != taken.token);
+                        }
                     }
                 }
                 prop_assert_eq!(queue.len() as usize, model.len());
                 prop_assert_eq!(queue.cost(), model.iter().map(|(_, e)| u64::from(e.cost)).sum::<u64>());
                 prop_assert_eq!(queue.tier_len().iter().sum::<u32>(), queue.len());
-                let timeout = queue.next_wakeup(1_000);
-                prop_assert_eq!(timeout.is_some(), !model.is_empty());
+                let timeout = Timeout { nanos: 1_000, for_all: true };
+                prop_assert_eq!(queue.next_wakeup(timeout).is_some(), !model.is_empty());
             }
         }
     }

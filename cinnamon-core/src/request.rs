@@ -100,7 +100,7 @@ impl Request {
         self
     }
 
-    /// The tenant it is accounted to.
+    /// The tenant on whose behalf it runs. It travels with the request; no decision looks at it yet.
     pub const fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self

@@ -10,6 +10,7 @@ use crate::config::{Config, Law};
 use crate::flow::{Flow, FlowLaw};
 use crate::metrics::LaneSnapshot;
 use crate::priority::Rank;
+use crate::queue::Timeout;
 use crate::rate::Window;
 use crate::service::{ServiceSummary, ServiceTimes};
 
@@ -224,9 +225,9 @@ impl Steering {
             && !self.engaged()
     }
 
-    /// The longest anybody may wait now, ns.
-    pub(crate) const fn timeout_ns(&self) -> u64 {
-        self.codel.timeout_ns()
+    /// The longest anybody may wait now.
+    pub(crate) const fn timeout(&self) -> Timeout {
+        self.codel.timeout()
     }
 
     pub(crate) fn newest_first(&self) -> bool {
@@ -269,7 +270,7 @@ impl Steering {
         snapshot.d = law.terms.d;
         snapshot.codel = self.codel.state();
         snapshot.newest_first = self.codel.newest_first();
-        snapshot.timeout_s = self.codel.timeout_ns() as f64 * 1e-9;
+        snapshot.timeout_s = self.codel.timeout().nanos as f64 * 1e-9;
         snapshot.service_mean_s = self.summary.mean_s;
         snapshot.service_p50_s = self.summary.p50_s;
         snapshot.service_p90_s = self.summary.p90_s;

@@ -45,20 +45,26 @@ impl Verdict {
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Reason {
     /// Its rank is not below the gate's threshold.
+    #[serde(rename = "shed")]
     Shed,
     /// Every slot is taken (or others wait), and the caller would not wait.
+    #[serde(rename = "busy")]
     Busy,
     /// Its deadline had passed when it was offered.
+    #[serde(rename = "hopeless")]
     Hopeless,
-    /// It waited, and had to make room: the queue was full, or its backlog too long for the load.
+    /// It had to make room: the queue was full, or its backlog too long for the load; or it is larger
+    /// than the queue may ever hold.
+    #[serde(rename = "evict")]
     Evicted,
     /// It waited longer than its deadline, its own patience or the timeout in force allow.
+    #[serde(rename = "expire")]
     Expired,
     /// The lane no longer takes work.
+    #[serde(rename = "close")]
     Closed,
 }
 
@@ -236,6 +242,14 @@ mod tests {
             ),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_reason_has_one_word() {
+        for reason in Reason::ALL {
+            let word = serde_json::to_value(reason).unwrap();
+            assert_eq!(word, reason.as_str());
+        }
     }
 
     #[test]

@@ -163,6 +163,28 @@ fn deadline_and_patience_end_a_wait_and_a_passed_deadline_is_hopeless() {
 }
 
 #[test]
+fn in_calm_a_callers_own_deadline_takes_the_place_of_the_timeout() {
+    let (controller, lane, clock) = manual(1);
+    let _held = lane.try_admit(&T1).unwrap();
+    let (_, waker) = CountingWaker::new();
+    let mut patient = lane.admit(&T1.time_left(Duration::from_secs(3)));
+    let mut silent = lane.admit(&T1);
+    assert!(patient.poll_admit(&waker).is_pending());
+    assert!(silent.poll_admit(&waker).is_pending());
+    clock.advance(Duration::from_millis(2_999));
+    controller.tick(clock.now());
+    assert!(
+        matches!(silent.poll_admit(&waker), Poll::Ready(Err(r)) if r.reason() == Reason::Expired)
+    );
+    assert!(patient.poll_admit(&waker).is_pending());
+    clock.advance(Duration::from_millis(2));
+    controller.tick(clock.now());
+    assert!(
+        matches!(patient.poll_admit(&waker), Poll::Ready(Err(r)) if r.reason() == Reason::Expired)
+    );
+}
+
+#[test]
 fn a_clock_that_steps_back_or_jumps_loses_nobody() {
     let (controller, lane, clock) = manual(1);
     let held = lane.try_admit(&T1).unwrap();

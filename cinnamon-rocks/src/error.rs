@@ -1,6 +1,6 @@
 //! What can go wrong, and what to do next.
 
-use cinnamon_core::{BuildError, ConfigError, Reason, Rejected};
+use cinnamon_core::{BuildError, ConfigError, Reason, Rejected, UnknownLane};
 
 /// A call that was not served.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +44,9 @@ pub enum OpenError {
     /// The control thread could not be started.
     #[error(transparent)]
     Controller(#[from] BuildError),
+    /// The controller lacks one of the store's lanes; a fault of this crate.
+    #[error(transparent)]
+    Lane(#[from] UnknownLane),
     /// RocksDB could not open the folder.
     #[error("RocksDB could not open the store")]
     Rocks(#[from] rocksdb::Error),

@@ -84,10 +84,7 @@ impl Store {
         let config = options.config()?;
         let db = DB::open(&options.rocksdb(), path)?;
         let controller = Controller::builder(config).build()?;
-        let lane = |name| controller.lane(name);
-        let (Ok(read), Ok(write)) = (lane("read"), lane("write")) else {
-            unreachable!("`StoreOptions::config` names both lanes");
-        };
+        let (read, write) = (controller.lane("read")?, controller.lane("write")?);
         let mut write_options = WriteOptions::default();
         write_options.set_sync(options.sync_writes);
         Ok(Self {

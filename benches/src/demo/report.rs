@@ -29,7 +29,7 @@ pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed
         capacity.service_mean_us(),
     );
     println!(
-        "an arm's share of C is of the mean before and after it; an answer counts within {} s; seed {seed}",
+        "an arm's load is a multiple of C before it, its share of C of the mean before and after; an answer counts within {} s; seed {seed}",
         DEADLINE.as_secs()
     );
     for (n, run) in runs.iter().enumerate() {
