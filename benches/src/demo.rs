@@ -126,7 +126,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let mut runs = Vec::new();
     for (n, arm) in Arm::ALL.into_iter().enumerate() {
         let store = open(format!("arm-{n}"))?;
-        let schedule = Schedule::new(phases.clone(), capacity.latest(), ROWS, options.seed);
+        let schedule = Schedule::new(phases.clone(), capacity.least(), ROWS, options.seed);
         runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
         bar.set_message("measuring");
         capacity.per_s.push(measure(n + 1)?);
@@ -146,9 +146,10 @@ struct Capacity {
 }
 
 impl Capacity {
-    /// The latest measurement: what an arm's load is a multiple of.
-    fn latest(&self) -> f64 {
-        self.per_s.last().copied().unwrap_or(0.0)
+    /// The least so far: what an arm's load is a multiple of, so that 0.7x is calm on a machine that was
+    /// merely quick for a moment.
+    fn least(&self) -> f64 {
+        self.per_s.iter().copied().fold(f64::MAX, f64::min)
     }
 
     /// What an arm is judged by: the mean of the measurements before and after it.
@@ -159,13 +160,12 @@ impl Capacity {
     /// By how much the measurements differ, as a share of the largest.
     fn drift(&self) -> f64 {
         let most = self.per_s.iter().copied().fold(f64::MIN, f64::max);
-        let least = self.per_s.iter().copied().fold(f64::MAX, f64::min);
-        1.0 - least / most
+        1.0 - self.least() / most
     }
 
     /// Mean time that a request keeps one of the threads busy, microseconds.
     fn service_mean_us(&self) -> f64 {
-        self.threads as f64 / self.latest() * 1e6
+        self.threads as f64 / self.least() * 1e6
     }
 }
 

@@ -28,7 +28,7 @@ enum Command {
     /// Overload a real RocksDB store, without and with Cinnamon: who gets dropped?
     ///
     /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
-    /// 3 when it was not valid.
+    /// 3 when it was not valid: the generator was late, or the machine slower than measured.
     #[cfg(feature = "rocks")]
     Demo(demo::Options),
 }

@@ -15,6 +15,7 @@
 
 use crate::clock::Instant;
 use crate::config::Config;
+use crate::effects::{Effect, Offered, Ticket};
 use crate::metrics::{LaneSnapshot, VerdictCounts};
 use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
@@ -40,33 +41,6 @@ const GATE_STALE_NS: u64 = 2_000_000_000;
 const STEP_BACK_NS: u64 = 1_000_000_000;
 /// Weight of one completion in its class's mean cost.
 const COST_GAIN: f64 = 1.0 / 32.0;
-
-/// Proof of admission; given back at [`Engine::finish`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    pub(crate) kind: AdmitKind,
-    pub(crate) started_at: Instant,
-    pub(crate) rank: Rank,
-    pub(crate) cost: u32,
-    pub(crate) class: u16,
-    /// Given by a lane whose engine has failed; it is not the engine's to take back.
-    pub(crate) outside: bool,
-}
-
-/// What an offer came to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Offered {
-    Admitted(Ticket),
-    Waiting(WaiterId),
-    Rejected(Rejected),
-}
-
-/// What a waiter must be told. `token` is what the caller gave at the offer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Effect {
-    pub(crate) token: u32,
-    pub(crate) result: Result<Ticket, Rejected>,
-}
 
 /// Which offers are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,6 +56,7 @@ mod codel;
 pub mod config;
 mod controller;
 mod driver;
+mod effects;
 mod engine;
 mod flow;
 mod lane;

@@ -4,7 +4,7 @@
 //! the same without a lesson. Nothing else can give a slot back.
 
 use crate::clock::Instant;
-use crate::engine::Ticket;
+use crate::effects::Ticket;
 use crate::lane::Lane;
 use crate::priority::Priority;
 use crate::verdict::AdmitKind;

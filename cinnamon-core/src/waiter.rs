@@ -13,7 +13,7 @@
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use crate::engine::Ticket;
+use crate::effects::Ticket;
 use crate::queue::WaiterId;
 use crate::sync::{Arc, AtomicBool, Ordering, Thread, current, park_timeout};
 use crate::verdict::Rejected;

@@ -36,11 +36,6 @@ impl Phase {
         self.high * of(0..3) + self.low * of(3..6)
     }
 
-    /// Whether the capacity can serve all of it.
-    pub(crate) fn is_calm(&self) -> bool {
-        self.load() < 1.0
-    }
-
     fn weight(&self, tier: usize) -> f64 {
         MIX[tier] * if tier < 3 { self.high } else { self.low }
     }

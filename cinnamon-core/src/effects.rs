@@ -1,0 +1,33 @@
+//! What passes between an engine and its callers: tickets, answers, and what waiters must be told.
+
+use crate::clock::Instant;
+use crate::priority::Rank;
+use crate::queue::WaiterId;
+use crate::verdict::{AdmitKind, Rejected};
+
+/// Proof of admission; given back at `Engine::finish`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket {
+    pub(crate) kind: AdmitKind,
+    pub(crate) started_at: Instant,
+    pub(crate) rank: Rank,
+    pub(crate) cost: u32,
+    pub(crate) class: u16,
+    /// Given by a lane whose engine has failed; it is not the engine's to take back.
+    pub(crate) outside: bool,
+}
+
+/// What an offer came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Offered {
+    Admitted(Ticket),
+    Waiting(WaiterId),
+    Rejected(Rejected),
+}
+
+/// What a waiter must be told. `token` is what the caller gave at the offer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect {
+    pub(crate) token: u32,
+    pub(crate) result: Result<Ticket, Rejected>,
+}
