@@ -347,9 +347,12 @@ fn observe(
     bar: &ProgressBar,
 ) -> Vec<PhaseStats> {
     const PERIOD: Duration = Duration::from_millis(50);
+    const CPU_SLICE: Duration = Duration::from_millis(500);
     let mut stats = vec![PhaseStats::new(); phases.len()];
     let mut shown_ms = 0;
     let mut cpu_before = machine::process_cpu_time();
+    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
+    let mut slice = (start, cpu_before);
     while !over.load(Ordering::Acquire) {
         let elapsed = clock.now().saturating_duration_since(start);
         let mut left_s = elapsed.as_secs_f64();
@@ -364,6 +367,12 @@ fn observe(
             let cpu = machine::process_cpu_time();
             seen.cpu += cpu.saturating_sub(cpu_before);
             cpu_before = cpu;
+            let slice_s = clock.now().saturating_duration_since(slice.0).as_secs_f64();
+            if slice_s >= CPU_SLICE.as_secs_f64() {
+                let share = cpu.saturating_sub(slice.1).as_secs_f64() / slice_s / cores;
+                seen.cpu_share_peak = seen.cpu_share_peak.max(share);
+                slice = (clock.now(), cpu);
+            }
             let elapsed_ms = elapsed.as_millis() as u64;
             bar.inc(elapsed_ms - shown_ms);
             shown_ms = elapsed_ms;

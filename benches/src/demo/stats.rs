@@ -30,6 +30,8 @@ pub(crate) struct PhaseStats {
     pub(crate) memory_peak_bytes: u64,
     /// CPU time of the whole process, the generator included.
     pub(crate) cpu: Duration,
+    /// Most that it used in half a second, as a share of the machine.
+    pub(crate) cpu_share_peak: f64,
 }
 
 impl PhaseStats {
@@ -45,6 +47,7 @@ impl PhaseStats {
             waiting_peak: 0,
             memory_peak_bytes: 0,
             cpu: Duration::ZERO,
+            cpu_share_peak: 0.0,
         }
     }
 
@@ -80,6 +83,7 @@ impl PhaseStats {
         self.waiting_peak = self.waiting_peak.max(other.waiting_peak);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
         self.cpu += other.cpu;
+        self.cpu_share_peak = self.cpu_share_peak.max(other.cpu_share_peak);
     }
 
     pub(crate) fn offers(&self) -> u64 {
