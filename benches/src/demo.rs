@@ -352,7 +352,7 @@ fn observe(
     let mut shown_ms = 0;
     let mut cpu_before = machine::process_cpu_time();
     let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
-    let mut slice = (start, cpu_before);
+    let mut slice = (start, cpu_before, 0);
     while !over.load(Ordering::Acquire) {
         let elapsed = clock.now().saturating_duration_since(start);
         let mut left_s = elapsed.as_secs_f64();
@@ -367,11 +367,16 @@ fn observe(
             let cpu = machine::process_cpu_time();
             seen.cpu += cpu.saturating_sub(cpu_before);
             cpu_before = cpu;
+            let into_phase_s = left_s + phases[phase].seconds;
+            if slice.2 != phase || into_phase_s <= stats::GRACE.as_secs_f64() {
+                // What is left of the phase before is not this one's.
+                slice = (clock.now(), cpu, phase);
+            }
             let slice_s = clock.now().saturating_duration_since(slice.0).as_secs_f64();
             if slice_s >= CPU_SLICE.as_secs_f64() {
                 let share = cpu.saturating_sub(slice.1).as_secs_f64() / slice_s / cores;
                 seen.cpu_share_peak = seen.cpu_share_peak.max(share);
-                slice = (clock.now(), cpu);
+                slice = (clock.now(), cpu, phase);
             }
             let elapsed_ms = elapsed.as_millis() as u64;
             bar.inc(elapsed_ms - shown_ms);

@@ -30,7 +30,7 @@ pub(crate) struct PhaseStats {
     pub(crate) memory_peak_bytes: u64,
     /// CPU time of the whole process, the generator included.
     pub(crate) cpu: Duration,
-    /// Most that it used in half a second, as a share of the machine.
+    /// Most that it used in half a second after [`GRACE`], as a share of the machine.
     pub(crate) cpu_share_peak: f64,
 }
 
