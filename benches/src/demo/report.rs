@@ -35,16 +35,16 @@ pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed
         "an arm's load is a multiple of the least C so far, its share of C of the mean before and after it; an answer counts within {} s; seed {seed}",
         DEADLINE.as_secs()
     );
-    for (n, run) in runs.iter().enumerate() {
+    for (n, run) in told(runs) {
         println!();
         print_arm(capacity.around(n), phases, run);
     }
     println!();
-    for (n, run) in runs.iter().enumerate() {
+    for (n, run) in told(runs) {
         println!("{}", who_got_dropped(capacity.around(n), phases, run));
         println!();
     }
-    runs.iter().for_each(print_generator);
+    told(runs).for_each(|(_, run)| print_generator(run));
     if capacity.drift() > DRIFT_NOTED {
         println!(
             "the machine was not equally fast all the time: its capacity differed by {:.0} %, so take shares of C with care",
@@ -74,6 +74,12 @@ pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// The runs with their numbers, in the order in which they are told: what happens without control, then
+/// with it.
+fn told(runs: &[ArmRun]) -> impl Iterator<Item = (usize, &ArmRun)> {
+    runs.iter().enumerate().rev()
 }
 
 /// Something promised, and what was measured of it.
@@ -197,7 +203,7 @@ fn print_generator(run: &ArmRun) {
 
 fn promises(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun]) -> Vec<Promise> {
     let mut promises = Vec::new();
-    for (n, run) in runs.iter().enumerate() {
+    for (n, run) in told(runs) {
         let surge = &run.phases[SURGE];
         let protected = surge.success(&[Tier::T0, Tier::T1]);
         let goodput = surge.goods() as f64 / phases[SURGE].seconds / capacity.around(n);

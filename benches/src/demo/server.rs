@@ -31,8 +31,6 @@ pub(crate) enum Arm {
 }
 
 impl Arm {
-    pub(crate) const ALL: [Self; 2] = [Self::NoControl, Self::Cinnamon];
-
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoControl => "no control",
