@@ -38,11 +38,6 @@ const GENERATOR_PERIOD: Duration = Duration::from_micros(250);
 const LATENESS_P99_MAX: Duration = Duration::from_millis(20);
 /// Share of all CPU time of the machine that the generator may use.
 const GENERATOR_CPU_MAX: f64 = 0.10;
-/// By how much the capacity may differ from one measurement to another without a word. Two virtual cores
-/// of a shared machine differ by 30 % within minutes; each arm is judged by what was measured right
-/// before and right after it.
-const DRIFT_NOTED: f64 = 0.15;
-
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Options of `lab demo`.
@@ -107,7 +102,7 @@ fn run(options: &Options) -> Result<ExitCode> {
     let base = dir.path().join("base");
     load_rows(&base)?;
     let mut capacity = Capacity {
-        per_s: Vec::new(),
+        measured: Vec::new(),
         threads: pool_threads(),
     };
     let open = |name: String| -> Result<Store> {
@@ -121,7 +116,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         let store = open(format!("capacity-{n}"))?;
         Ok::<_, Box<dyn Error>>(saturate(store, rough_per_s, &clock, options.seed))
     };
-    capacity.per_s.push(measure(0)?);
+    capacity.measured.push(measure(0)?);
 
     let mut runs = Vec::new();
     // Cinnamon first: the arm without control leaves hundreds of megabytes of dead requests behind, and
@@ -131,7 +126,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         let schedule = Schedule::new(phases.clone(), capacity.least(), ROWS, options.seed);
         runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
         bar.set_message("measuring");
-        capacity.per_s.push(measure(n + 1)?);
+        capacity.measured.push(measure(n + 1)?);
     }
     bar.finish_and_clear();
 
@@ -139,30 +134,40 @@ fn run(options: &Options) -> Result<ExitCode> {
     Ok(verdict)
 }
 
-/// What the store can do, requests per second, measured before the first arm and after each. The
-/// machine under us may be another one a minute later; then the run says so.
+/// What the saturated server gets done, and how fast the machine was meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Saturated {
+    per_s: f64,
+    rows_per_cpu_s: f64,
+}
+
+/// What the server can do, measured before the first arm and after each.
+///
+/// The machine under us may be half as fast a moment later, so a measurement holds for another moment
+/// only after the speed of both was compared: by the rows that scans step over in a second of CPU time.
 #[derive(Debug)]
 struct Capacity {
-    per_s: Vec<f64>,
+    measured: Vec<Saturated>,
     threads: usize,
 }
 
 impl Capacity {
-    /// The least so far: what an arm's load is a multiple of, so that 0.7x is calm on a machine that was
-    /// merely quick for a moment.
+    /// The least so far, requests per second: what an arm's load is a multiple of, so that 0.7x is calm
+    /// on a machine that was merely quick for a moment.
     fn least(&self) -> f64 {
-        self.per_s.iter().copied().fold(f64::MAX, f64::min)
+        let per_s = self.measured.iter().map(|measured| measured.per_s);
+        per_s.fold(f64::MAX, f64::min)
     }
 
-    /// What an arm is judged by: the mean of the measurements before and after it.
-    fn around(&self, arm: usize) -> f64 {
-        (self.per_s[arm] + self.per_s[arm + 1]) / 2.0
-    }
-
-    /// By how much the measurements differ, as a share of the largest.
-    fn drift(&self) -> f64 {
-        let most = self.per_s.iter().copied().fold(f64::MIN, f64::max);
-        1.0 - self.least() / most
+    /// What an arm's phase is judged by: the mean of the measurements before and after the arm, at the
+    /// speed that the machine had in the phase.
+    fn in_phase(&self, arm: usize, stats: &PhaseStats) -> f64 {
+        let around = &self.measured[arm..=arm + 1];
+        let at_speed = around.iter().map(|measured| {
+            let speed = stats.rows_per_cpu_s().unwrap_or(measured.rows_per_cpu_s);
+            measured.per_s * speed / measured.rows_per_cpu_s
+        });
+        at_speed.sum::<f64>() / around.len() as f64
     }
 
     /// Mean time that a request keeps one of the threads busy, microseconds.
@@ -228,17 +233,19 @@ fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
 
 /// Requests per second that the server without control gets done while it is offered twice as many
 /// as it may be able to: what it can serve, with the generator at work beside it.
-fn saturate(store: Store, rough_per_s: f64, clock: &Clock, seed: u64) -> f64 {
+fn saturate(store: Store, rough_per_s: f64, clock: &Clock, seed: u64) -> Saturated {
     const WARM_UP: Duration = Duration::from_millis(1_000);
-    const MEASURE: Duration = Duration::from_millis(3_000);
+    const MEASURE: Duration = Duration::from_millis(5_000);
     let seconds = (WARM_UP + MEASURE).as_secs_f64() + 0.1;
     let schedule = Schedule::new(load::saturation(seconds, 2.0), rough_per_s, ROWS, seed);
     let server = Server::new(Arm::NoControl, store, clock.clone());
     thread::scope(|scope| {
-        for _ in 0..pool_threads() {
-            let worker = server.worker();
-            scope.spawn(move || worker.run(1));
-        }
+        let workers: Vec<_> = (0..pool_threads())
+            .map(|_| {
+                let worker = server.worker();
+                scope.spawn(move || worker.run(1))
+            })
+            .collect();
         scope.spawn(|| generate(&server, schedule, 1, clock, clock.now()));
         pause(WARM_UP);
         let (from, served) = (clock.now(), server.served());
@@ -246,7 +253,14 @@ fn saturate(store: Store, rough_per_s: f64, clock: &Clock, seed: u64) -> f64 {
         let seconds = clock.now().saturating_duration_since(from).as_secs_f64();
         let done = server.served() - served;
         server.stop();
-        done as f64 / seconds
+        let mut stats = PhaseStats::new();
+        for worker in workers {
+            join(worker).iter().for_each(|part| stats.add(part));
+        }
+        Saturated {
+            per_s: done as f64 / seconds,
+            rows_per_cpu_s: stats.rows_per_cpu_s().unwrap_or(1.0),
+        }
     })
 }
 

@@ -8,7 +8,7 @@ use cinnamon_core::Tier;
 use super::load::Phase;
 use super::server::Arm;
 use super::stats::{DEADLINE, GRACE, PhaseStats};
-use super::{ArmRun, Capacity, DRIFT_NOTED, GENERATOR_CPU_MAX, LATENESS_P99_MAX};
+use super::{ArmRun, Capacity, GENERATOR_CPU_MAX, LATENESS_P99_MAX, Saturated};
 
 /// Promises of the surge phase.
 const PROTECTED_SUCCESS_MIN: f64 = 0.99;
@@ -24,33 +24,38 @@ const AFTER: usize = 3;
 
 /// Prints everything and says how the process should end.
 pub(super) fn print(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun], seed: u64) -> ExitCode {
-    let measured: Vec<String> = capacity.per_s.iter().map(|c| format!("{c:.0}")).collect();
+    let measured = |of: fn(&Saturated) -> String| -> String {
+        let figures: Vec<String> = capacity.measured.iter().map(of).collect();
+        figures.join(", ")
+    };
     println!(
-        "capacity C: {} requests/s before, between and after the arms (the server saturated, no control, {} threads; mean service {:.0} us)",
-        measured.join(", "),
+        "capacity C: {} requests/s before, between and after the arms (the server saturated, no control, {} threads; \
+         mean service {:.0} us)",
+        measured(|m| format!("{:.0}", m.per_s)),
         capacity.threads,
         capacity.service_mean_us(),
     );
     println!(
-        "an arm's load is a multiple of the least C so far, its share of C of the mean before and after it; an answer counts within {} s; seed {seed}",
+        "the machine's speed meanwhile: {} million rows scanned in a second of CPU time",
+        measured(|m| format!("{:.2}", m.rows_per_cpu_s / 1e6)),
+    );
+    println!(
+        "an arm's load is a multiple of the least C so far, its share of C of the mean around it at the phase's speed; an answer counts within {} s; seed {seed}",
         DEADLINE.as_secs()
     );
     for (n, run) in told(runs) {
         println!();
-        print_arm(capacity.around(n), phases, run);
+        print_arm(|stats| capacity.in_phase(n, stats), phases, run);
     }
     println!();
     for (n, run) in told(runs) {
-        println!("{}", who_got_dropped(capacity.around(n), phases, run));
+        println!(
+            "{}",
+            who_got_dropped(capacity.in_phase(n, &run.phases[SURGE]), phases, run)
+        );
         println!();
     }
     told(runs).for_each(|(_, run)| print_generator(run));
-    if capacity.drift() > DRIFT_NOTED {
-        println!(
-            "the machine was not equally fast all the time: its capacity differed by {:.0} %, so take shares of C with care",
-            100.0 * capacity.drift()
-        );
-    }
     if !runs.iter().all(|run| run.generator.is_valid()) {
         println!(
             "NOT VALID: the generator was late or took too much of the machine; nothing follows from this run."
@@ -96,7 +101,7 @@ fn cpu_share(phase: &Phase, stats: &PhaseStats) -> f64 {
     stats.cpu.as_secs_f64() / phase.seconds / cores
 }
 
-fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
+fn print_arm(capacity: impl Fn(&PhaseStats) -> f64, phases: &[Phase], run: &ArmRun) {
     println!("{}", run.arm.name());
     println!(
         "  {:<11} {:>9} {:>9} {:>6}   {:^29}  {:>8} {:>8} {:>8} {:>5} {:>5}",
@@ -122,7 +127,7 @@ fn print_arm(capacity: f64, phases: &[Phase], run: &ArmRun) {
             phase.name,
             stats.offers() as f64 / phase.seconds,
             good,
-            100.0 * good / capacity,
+            100.0 * good / capacity(stats),
             tiers.join(" "),
             stats.latency_us.value_at_quantile(0.5) as f64 / 1e3,
             stats.latency_us.value_at_quantile(0.99) as f64 / 1e3,
@@ -206,7 +211,7 @@ fn promises(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun]) -> Vec<Promi
     for (n, run) in told(runs) {
         let surge = &run.phases[SURGE];
         let protected = surge.success(&[Tier::T0, Tier::T1]);
-        let goodput = surge.goods() as f64 / phases[SURGE].seconds / capacity.around(n);
+        let goodput = surge.goods() as f64 / phases[SURGE].seconds / capacity.in_phase(n, surge);
         let survives = protected >= PROTECTED_SUCCESS_MIN && goodput >= GOODPUT_MIN;
         let figure = format!(
             "{:.2} %, goodput {goodput:.3} of capacity",

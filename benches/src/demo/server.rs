@@ -16,6 +16,7 @@ use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
 use super::load::{Action, Arrival};
+use super::machine;
 use super::stats::{DEADLINE, PhaseStats};
 
 /// Bytes that a decoded request holds while it is in the server.
@@ -203,12 +204,10 @@ impl Worker {
             match task {
                 Task::Unasked(job) => {
                     let (_, request) = request(&job.arrival);
-                    let done = run_unasked(&self.store, &request, &job);
-                    self.count(&mut stats, &job, done);
+                    self.run_job(&mut stats, &job, |store| run_unasked(store, &request, &job));
                 }
                 Task::Admitted(job, permit) => {
-                    let done = run_with(&self.store, permit, &job);
-                    self.count(&mut stats, &job, done);
+                    self.run_job(&mut stats, &job, |store| run_with(store, permit, &job));
                 }
                 Task::Look(waiting) => self.look(&mut stats, &waiting),
             }
@@ -227,8 +226,7 @@ impl Worker {
         match admit.poll_admit(&Waker::from(Arc::clone(waiting))) {
             Poll::Ready(Ok(permit)) => {
                 drop(pending);
-                let done = run_with(&self.store, permit, &job);
-                self.count(stats, &job, done);
+                self.run_job(stats, &job, |store| run_with(store, permit, &job));
             }
             Poll::Ready(Err(rejected)) => {
                 let arrival = &job.arrival;
@@ -238,8 +236,19 @@ impl Worker {
         }
     }
 
-    fn count(&self, stats: &mut [PhaseStats], job: &Job, done: Result<(), StoreError>) {
+    fn run_job(
+        &self,
+        stats: &mut [PhaseStats],
+        job: &Job,
+        work: impl FnOnce(&Store) -> Result<(), StoreError>,
+    ) {
         let stats = &mut stats[job.arrival.phase];
+        let cpu = machine::thread_cpu_time();
+        let done = work(&self.store);
+        if let Action::Scan { rows, .. } = job.arrival.action {
+            stats.rows += u64::from(rows);
+            stats.rows_cpu += machine::thread_cpu_time().saturating_sub(cpu);
+        }
         self.served.fetch_add(1, Ordering::Relaxed);
         match done {
             Ok(()) => {

@@ -28,6 +28,9 @@ pub(crate) struct PhaseStats {
     pub(crate) latency_us: Histogram<u64>,
     pub(crate) waiting_peak: u64,
     pub(crate) memory_peak_bytes: u64,
+    /// Rows that scans asked for, and the CPU time that these scans took: how fast the machine is.
+    pub(crate) rows: u64,
+    pub(crate) rows_cpu: Duration,
     /// CPU time of the whole process, the generator included.
     pub(crate) cpu: Duration,
     /// Most that it used in half a second after [`GRACE`], as a share of the machine.
@@ -46,6 +49,8 @@ impl PhaseStats {
             latency_us: histogram(),
             waiting_peak: 0,
             memory_peak_bytes: 0,
+            rows: 0,
+            rows_cpu: Duration::ZERO,
             cpu: Duration::ZERO,
             cpu_share_peak: 0.0,
         }
@@ -82,8 +87,15 @@ impl PhaseStats {
         self.latency_us += &other.latency_us;
         self.waiting_peak = self.waiting_peak.max(other.waiting_peak);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
+        self.rows += other.rows;
+        self.rows_cpu += other.rows_cpu;
         self.cpu += other.cpu;
         self.cpu_share_peak = self.cpu_share_peak.max(other.cpu_share_peak);
+    }
+
+    /// Rows scanned in a second of CPU time; `None` when nothing was.
+    pub(crate) fn rows_per_cpu_s(&self) -> Option<f64> {
+        (self.rows > 0).then(|| self.rows as f64 / self.rows_cpu.as_secs_f64())
     }
 
     pub(crate) fn offers(&self) -> u64 {
