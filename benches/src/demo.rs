@@ -341,7 +341,8 @@ fn generate(
         let phase = &mut stats[arrival.phase];
         phase.offered[arrival.tier.index()] += 1;
         if let Err(rejected) = server.offer(arrival, due, now) {
-            phase.refuse(rejected.reason(), arrival.into_phase);
+            let after = now.saturating_duration_since(due);
+            phase.refuse(rejected.reason(), &arrival, after);
         }
     }
     let cpu = machine::thread_cpu_time().saturating_sub(cpu_before);

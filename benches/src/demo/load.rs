@@ -85,6 +85,8 @@ pub(crate) struct Arrival {
     pub(crate) phase: usize,
     /// Since the start of its phase.
     pub(crate) into_phase: Duration,
+    /// Until the end of its phase.
+    pub(crate) phase_left: Duration,
     pub(crate) tier: Tier,
     pub(crate) caller: u64,
     pub(crate) action: Action,
@@ -163,10 +165,13 @@ impl Iterator for Schedule {
             self.phase_started_s = end_s;
             self.phase += 1;
         }
+        let into_phase_s = self.at_s - self.phase_started_s;
+        let phase_s = self.phases[self.phase].seconds;
         Some(Arrival {
             at: Duration::from_secs_f64(self.at_s),
             phase: self.phase,
-            into_phase: Duration::from_secs_f64(self.at_s - self.phase_started_s),
+            into_phase: Duration::from_secs_f64(into_phase_s),
+            phase_left: Duration::try_from_secs_f64(phase_s - into_phase_s).unwrap_or_default(),
             tier: self.tier(),
             caller: self.rng.bits() % CALLERS,
             action: action(&mut self.rng, self.rows_in_store),

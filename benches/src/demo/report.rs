@@ -235,7 +235,7 @@ fn promises(capacity: &Capacity, phases: &[Phase], runs: &[ArmRun]) -> Vec<Promi
         promises.push(calm_promise(
             format!("calm before, {name}: nobody refused"),
             before.cpu_share_peak,
-            before.refusals(),
+            before.refused_within,
         ));
         let after = &run.phases[AFTER];
         promises.push(calm_promise(

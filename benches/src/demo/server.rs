@@ -230,7 +230,8 @@ impl Worker {
             }
             Poll::Ready(Err(rejected)) => {
                 let arrival = &job.arrival;
-                stats[arrival.phase].refuse(rejected.reason(), arrival.into_phase);
+                let after = self.clock.now().saturating_duration_since(job.due);
+                stats[arrival.phase].refuse(rejected.reason(), arrival, after);
             }
             Poll::Pending => *pending = Some((job, admit)),
         }
@@ -256,7 +257,8 @@ impl Worker {
                 stats.done(job.arrival.tier, latency);
             }
             Err(StoreError::Rejected(rejected)) => {
-                stats.refuse(rejected.reason(), job.arrival.into_phase);
+                let after = self.clock.now().saturating_duration_since(job.due);
+                stats.refuse(rejected.reason(), &job.arrival, after);
             }
             Err(_) => stats.failed += 1,
         }

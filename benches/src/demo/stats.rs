@@ -6,6 +6,8 @@ use std::time::Duration;
 use cinnamon_core::{Reason, TIERS, Tier};
 use hdrhistogram::Histogram;
 
+use super::load::Arrival;
+
 /// An answer later than this after the request was due is worthless.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
 /// After an overload the gate may take this long to open.
@@ -22,7 +24,10 @@ pub(crate) struct PhaseStats {
     pub(crate) late: u64,
     pub(crate) failed: u64,
     pub(crate) refused: BTreeMap<&'static str, u64>,
-    /// Refused although due more than [`GRACE`] into the phase.
+    /// Refused while the phase still lasted. (Who was due at its end may have to go when the next one
+    /// begins.)
+    pub(crate) refused_within: u64,
+    /// Of these, due more than [`GRACE`] into the phase.
     pub(crate) refused_after_grace: u64,
     /// From due to done, microseconds, of all that were admitted and done.
     pub(crate) latency_us: Histogram<u64>,
@@ -45,6 +50,7 @@ impl PhaseStats {
             late: 0,
             failed: 0,
             refused: BTreeMap::new(),
+            refused_within: 0,
             refused_after_grace: 0,
             latency_us: histogram(),
             waiting_peak: 0,
@@ -66,10 +72,12 @@ impl PhaseStats {
         }
     }
 
-    pub(crate) fn refuse(&mut self, reason: Reason, into_phase: Duration) {
+    /// Counts a refusal that came `after` the request was due.
+    pub(crate) fn refuse(&mut self, reason: Reason, arrival: &Arrival, after: Duration) {
         *self.refused.entry(reason.as_str()).or_default() += 1;
-        if into_phase > GRACE {
-            self.refused_after_grace += 1;
+        if after <= arrival.phase_left {
+            self.refused_within += 1;
+            self.refused_after_grace += u64::from(arrival.into_phase > GRACE);
         }
     }
 
@@ -83,6 +91,7 @@ impl PhaseStats {
         for (reason, count) in &other.refused {
             *self.refused.entry(reason).or_default() += count;
         }
+        self.refused_within += other.refused_within;
         self.refused_after_grace += other.refused_after_grace;
         self.latency_us += &other.latency_us;
         self.waiting_peak = self.waiting_peak.max(other.waiting_peak);
@@ -138,6 +147,7 @@ pub(crate) fn histogram() -> Histogram<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::load::Action;
 
     #[test]
     fn each_offer_is_in_one_place() {
@@ -145,19 +155,33 @@ mod tests {
         worker.done(Tier::T1, Duration::from_millis(5));
         worker.done(Tier::T1, Duration::from_millis(1_500));
         let mut generator = PhaseStats::new();
-        generator.offered[Tier::T1.index()] = 5;
-        generator.refuse(Reason::Shed, Duration::from_secs(1));
-        generator.refuse(Reason::Shed, Duration::from_secs(3));
+        generator.offered[Tier::T1.index()] = 6;
+        let arrival = |into_s: u64| Arrival {
+            at: Duration::from_secs(into_s),
+            phase: 0,
+            into_phase: Duration::from_secs(into_s),
+            phase_left: Duration::from_secs(4 - into_s),
+            tier: Tier::T1,
+            caller: 0,
+            action: Action::Put { key: 0 },
+        };
+        generator.refuse(Reason::Shed, &arrival(1), Duration::ZERO);
+        generator.refuse(Reason::Shed, &arrival(3), Duration::from_millis(999));
+        generator.refuse(Reason::Evicted, &arrival(3), Duration::from_millis(1_001));
         generator.add(&worker);
         assert_eq!(
             (generator.goods(), generator.late, generator.refusals()),
-            (1, 1, 2)
+            (1, 1, 3)
         );
         assert_eq!(
-            (generator.unanswered(), generator.refused_after_grace),
-            (1, 1)
+            (
+                generator.unanswered(),
+                generator.refused_within,
+                generator.refused_after_grace
+            ),
+            (1, 2, 1)
         );
-        assert_eq!(generator.success(&[Tier::T1]), 0.2);
+        assert_eq!(generator.success(&[Tier::T1]), 1.0 / 6.0);
         assert_eq!(generator.success(&[Tier::T0]), 1.0);
     }
 }
