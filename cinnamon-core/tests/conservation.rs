@@ -215,10 +215,11 @@ fn a_threaded_stress_with_cancellation_panics_and_close_conserves_everything() {
     let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let count = |reason: Reason| told[reason as usize].fetch_add(1, Ordering::Relaxed);
     thread::scope(|scope| {
+        let mut workers = Vec::new();
         for worker in 0..THREADS {
             let (lane, count, offered) = (&lane, &count, &offered);
             let (admitted, cancelled, running, peak) = (&admitted, &cancelled, &running, &peak);
-            scope.spawn(move || {
+            let handle = scope.spawn(move || {
                 let mut rng = Rng::new(seed + worker);
                 let (_, waker) = CountingWaker::new();
                 for n in 0..OFFERS {
@@ -273,8 +274,9 @@ fn a_threaded_stress_with_cancellation_panics_and_close_conserves_everything() {
                     }
                 }
             });
+            workers.push(handle);
         }
-        scope.spawn(|| {
+        {
             let mut rng = Rng::new(seed);
             for _ in 0..2_000 {
                 lane.set_limit(1 + (rng.bits() % 5) as u32).unwrap();
@@ -282,11 +284,12 @@ fn a_threaded_stress_with_cancellation_panics_and_close_conserves_everything() {
                 thread::yield_now();
             }
             // Close in the middle of things.
-            while offered.load(Ordering::Relaxed) < THREADS * OFFERS * 3 / 4 {
+            let working = || workers.iter().any(|worker| !worker.is_finished());
+            while working() && offered.load(Ordering::Relaxed) < THREADS * OFFERS * 3 / 4 {
                 thread::yield_now();
             }
             controller.close();
-        });
+        }
     });
     let snapshot = lane.snapshot();
     assert_at_rest(&snapshot);
