@@ -68,6 +68,8 @@ pub(crate) struct Figures {
     pub(crate) target_s: f64,
     pub(crate) error: f64,
     pub(crate) terms: Terms,
+    /// A bound cut the trim short, or the integral stands at one.
+    pub(crate) saturated: bool,
 }
 
 /// What changed in a step.
@@ -138,9 +140,17 @@ impl BudgetLaw {
             return Step::Engaged;
         }
         self.figures.terms = self.pid.update(error, dt_s);
-        let share = (1.0 - self.figures.terms.sum()).clamp(BUDGET_MIN, BUDGET_MAX);
+        let wanted = 1.0 - self.figures.terms.sum();
+        let share = wanted.clamp(BUDGET_MIN, BUDGET_MAX);
+        self.figures.saturated = wanted != share || self.pid.at_bound();
         self.budget = capacity * share.max(BUDGET_FLOOR);
         Step::Steering
+    }
+
+    /// Takes the bounds off the integral term.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn unbound(&mut self) {
+        self.pid.unbound();
     }
 
     /// Tells the law what its budget came to. Once everything has been admitted for a second the
@@ -157,6 +167,7 @@ impl BudgetLaw {
         self.engaged = false;
         self.pid.reset();
         self.figures.terms = Terms::default();
+        self.figures.saturated = false;
         self.budget = f64::INFINITY;
     }
 }

@@ -175,8 +175,11 @@ impl Engine {
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.reject(request, rank, Reason::Hopeless);
         }
-        self.steering.offered(rank, cost);
-        if rank >= self.threshold_now(now) {
+        let shed = rank >= self.threshold_now(now);
+        if !shed || self.steering.parts().offered {
+            self.steering.offered(rank, cost);
+        }
+        if shed {
             return self.reject(request, rank, Reason::Shed);
         }
         if self.in_use < self.limit && self.queue.is_empty() {
@@ -280,7 +283,7 @@ impl Engine {
             binding
         };
         self.gate_set_at = now;
-        if self.steering.engaged() {
+        if self.steering.engaged() && self.steering.parts().sweep {
             self.sweep();
         }
     }
@@ -370,6 +373,25 @@ impl Engine {
     /// the reading be an old one.
     pub(crate) const fn steps_back(&self, reading: Instant) -> bool {
         self.now.nanos_since(reading.after_nanos(self.skew_ns)) > STEP_BACK_NS
+    }
+
+    /// Puts a fault into the law.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_parts(&mut self, parts: crate::steering::Parts) {
+        self.steering.set_parts(parts);
+    }
+
+    /// How the lane stands, for the laboratory.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn view(&self) -> crate::simulation::View {
+        crate::simulation::View {
+            threshold: self.threshold.levels(),
+            binding: match self.binding {
+                Binding::Nothing => "nothing",
+                Binding::Backlog { .. } => "backlog",
+            },
+            ..self.steering.view()
+        }
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {

@@ -42,6 +42,17 @@ impl Pid {
         }
     }
 
+    /// Whether the integral term stands at one of its bounds.
+    pub(crate) fn at_bound(&self) -> bool {
+        self.integral <= self.bounds.0 || self.integral >= self.bounds.1
+    }
+
+    /// Takes the bounds off the integral term.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn unbound(&mut self) {
+        self.bounds = (f64::MIN, f64::MAX);
+    }
+
     /// Forgets everything learned.
     pub(crate) fn reset(&mut self) {
         self.integral = 0.0;

@@ -20,9 +20,32 @@ const DT_MIN_S: f64 = 1e-3;
 /// to engage, not so much that it outlives the contention.
 const UNWILLING_TARGETS_MAX: f64 = 20.0;
 
+/// Parts of the law that the laboratory takes out, one at a time, to see that its bars notice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    /// The boundary level is cut inside.
+    pub(crate) fraction: bool,
+    /// The integral term is bounded.
+    pub(crate) anti_windup: bool,
+    /// The distribution is learned from everything offered.
+    pub(crate) offered: bool,
+    /// The queue is swept.
+    pub(crate) sweep: bool,
+}
+
+impl Parts {
+    pub(crate) const ALL: Self = Self {
+        fraction: true,
+        anti_windup: true,
+        offered: true,
+        sweep: true,
+    };
+}
+
 #[derive(Debug)]
 pub(crate) struct Steering {
     law: Law,
+    parts: Parts,
     arrivals: Arrivals,
     capacity: Capacity,
     service: ServiceTimes,
@@ -73,6 +96,7 @@ impl Steering {
         let lane = &config.lanes[lane];
         Self {
             law: config.law,
+            parts: Parts::ALL,
             arrivals: Arrivals::new(),
             capacity: Capacity::new(),
             service: ServiceTimes::new(),
@@ -84,6 +108,19 @@ impl Steering {
             unwilling_cost: 0.0,
             since: SinceTick::default(),
         }
+    }
+
+    /// What the law is made of; all of it, unless the laboratory says otherwise.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_parts(&mut self, parts: Parts) {
+        self.parts = parts;
+        if !parts.anti_windup {
+            self.budget.unbound();
+        }
+    }
+
+    pub(crate) const fn parts(&self) -> Parts {
+        self.parts
     }
 
     // ----- what happens
@@ -194,7 +231,10 @@ impl Steering {
                 if self.budget.step(&seen) == Step::Engaged {
                     self.capacity.relearn();
                 }
-                let threshold = self.arrivals.threshold(self.budget.budget());
+                let mut threshold = self.arrivals.threshold(self.budget.budget());
+                if !self.parts.fraction && !threshold.is_open() {
+                    threshold = Rank::new(threshold.priority(), 0);
+                }
                 self.budget.threshold_set(threshold.is_open(), dt_s);
                 threshold
             }
@@ -274,6 +314,22 @@ impl Steering {
         snapshot.service_mean_s = self.summary.mean_s;
         snapshot.service_p50_s = self.summary.p50_s;
         snapshot.service_p90_s = self.summary.p90_s;
+    }
+
+    /// The law's state as the laboratory draws it.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn view(&self) -> crate::simulation::View {
+        let figures = self.budget.figures();
+        crate::simulation::View {
+            threshold: self.threshold.levels(),
+            engaged: self.engaged() || !self.threshold.is_open(),
+            wait_s: figures.wait_s,
+            wait_target_s: figures.target_s,
+            saturated: figures.saturated,
+            codel: self.codel.state(),
+            newest_first: self.codel.newest_first(),
+            binding: "nothing",
+        }
     }
 
     fn retune(&mut self) {

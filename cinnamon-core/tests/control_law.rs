@@ -5,18 +5,17 @@
 
 #![allow(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
-use std::time::Duration;
-
-use cinnamon_core::simulation::{Phase, PhaseReport, Report, Scenario, Service};
+use cinnamon_core::simulation::{
+    Deadline, Phase, PhaseReport, Report, Scenario, Service, VirtualLane,
+};
 use cinnamon_core::{Law, Settings, Tier};
 
 /// The sequence, in seconds times `k`: every kind of overload, each followed by calm.
-fn scenario(seed: u64, parallelism: u32, mean: Duration, k: f64) -> Scenario {
+fn scenario(seed: u64, parallelism: u32, mean_s: f64, k: f64) -> Scenario {
     let phase = |name: &str, seconds: f64, load: f64| Phase::new(name, seconds * k, load);
     Scenario {
         seed,
-        settings: Settings::one_lane("main", parallelism),
-        service: Service { parallelism, mean },
+        service: Service::new(parallelism, mean_s),
         phases: vec![
             phase("0.7x", 10.0, 0.7),
             phase("2x", 20.0, 2.0),
@@ -28,17 +27,30 @@ fn scenario(seed: u64, parallelism: u32, mean: Duration, k: f64) -> Scenario {
             phase("after the surge", 15.0, 0.7),
             phase("1.4x", 10.0, 1.4),
         ],
-        deadline: Duration::from_secs(1).max(mean * 6),
+        deadline: Deadline {
+            base_s: (6.0 * mean_s).max(1.0),
+            services: 0.0,
+            told: false,
+        },
         ..Scenario::default()
     }
 }
 
-fn runs(seeds: u64, parallelism: u32, mean: Duration, k: f64) -> Vec<Report> {
-    let run = |seed| {
-        scenario(seed, parallelism, mean, k)
-            .run()
-            .expect("settings are in bounds")
-    };
+fn run_with(scenario: &Scenario, law: Law) -> Report {
+    let mut settings = Settings::one_lane("main", scenario.service.parallelism);
+    settings.law = law;
+    let mut lane = VirtualLane::new(settings).expect("settings are in bounds");
+    scenario
+        .run(&mut lane, &mut ())
+        .expect("the scenario is in bounds")
+}
+
+fn run(scenario: &Scenario) -> Report {
+    run_with(scenario, Law::Budget)
+}
+
+fn runs(seeds: u64, parallelism: u32, mean_s: f64, k: f64) -> Vec<Report> {
+    let run = |seed| run(&scenario(seed, parallelism, mean_s, k));
     (1..=seeds).map(run).collect()
 }
 
@@ -81,7 +93,7 @@ fn compare(name: &str, reports: &[Report], expected: &[(&str, f64, Option<f64>)]
 
 #[test]
 fn a_service_of_1_000_rps_reaches_the_prototypes_figures() {
-    let reports = runs(7, 20, Duration::from_millis(20), 1.0);
+    let reports = runs(7, 20, 0.02, 1.0);
     let strays = compare(
         "1,000 rps",
         &reports,
@@ -102,7 +114,7 @@ fn a_service_of_1_000_rps_reaches_the_prototypes_figures() {
 
 #[test]
 fn a_service_of_32_000_rps_reaches_the_prototypes_figures() {
-    let reports = runs(3, 64, Duration::from_millis(2), 0.2);
+    let reports = runs(3, 64, 0.002, 0.2);
     let strays = compare(
         "32,000 rps",
         &reports,
@@ -123,12 +135,12 @@ fn a_service_of_32_000_rps_reaches_the_prototypes_figures() {
 
 #[test]
 fn nothing_is_lost_in_calm() {
-    let mut calm = scenario(11, 20, Duration::from_millis(20), 1.0);
+    let mut calm = scenario(11, 20, 0.02, 1.0);
     calm.phases = vec![
         Phase::new("0.7x", 300.0, 0.7),
         Phase::new("0.8x", 300.0, 0.8),
     ];
-    for phase in calm.run().expect("settings are in bounds").phases {
+    for phase in run(&calm).phases {
         assert_eq!(
             phase.refused_at_gate + phase.lost_in_queue,
             0,
@@ -140,7 +152,7 @@ fn nothing_is_lost_in_calm() {
 
 #[test]
 fn t0_is_never_refused_by_the_gate_while_it_fits() {
-    for report in runs(3, 20, Duration::from_millis(20), 0.5) {
+    for report in runs(3, 20, 0.02, 0.5) {
         for phase in report.phases {
             assert!(
                 phase.success(&[Tier::T0]) > 0.999,
@@ -154,13 +166,13 @@ fn t0_is_never_refused_by_the_gate_while_it_fits() {
 
 #[test]
 fn bug_73_ten_minutes_at_100x_do_not_wind_the_law_up() {
-    let mut long = scenario(7, 20, Duration::from_millis(20), 1.0);
+    let mut long = scenario(7, 20, 0.02, 1.0);
     long.phases = vec![
         Phase::new("100x", 600.0, 100.0),
         Phase::new("right after", 5.0, 0.5),
         Phase::new("later", 20.0, 0.5),
     ];
-    let report = long.run().expect("settings are in bounds");
+    let report = run(&long);
     let lost = |p: &PhaseReport| (p.refused_at_gate + p.lost_in_queue) as f64 / p.offers() as f64;
     let (after, later) = (&report.phases[1], &report.phases[2]);
     assert!(
@@ -174,9 +186,7 @@ fn bug_73_ten_minutes_at_100x_do_not_wind_the_law_up() {
 
 #[test]
 fn the_flow_law_runs_and_holds_its_standing_queue() {
-    let mut flow = scenario(3, 20, Duration::from_millis(20), 0.5);
-    flow.settings.law = Law::Flow;
-    let report = flow.run().expect("settings are in bounds");
+    let report = run_with(&scenario(3, 20, 0.02, 0.5), Law::Flow);
     let overload = report.phase("2x").expect("phase of the sequence");
     assert!(overload.goodput > 0.9, "seed 3: {overload:?}");
     // What the budget law was made to do better: release when the load is gone.

@@ -4,77 +4,101 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::{PhaseReport, Report, Rng, Scenario};
-use crate::clock::{Instant, nanos};
-use crate::config::Config;
-use crate::controller::tick_interval_ns;
-use crate::effects::{Effect, Offered, Ticket};
-use crate::engine::Engine;
-use crate::permit::Completion;
-use crate::priority::{TIERS, Tier, mix64};
-use crate::request::Request;
-use crate::verdict::Binding;
+use crate::clock::Instant;
+use crate::priority::mix64;
+use crate::simulation::policy::{Answer, Offer, Policy};
+use crate::simulation::report::{End, Fate, PhaseReport, Report, Witness};
+use crate::simulation::scenario::Scenario;
+use crate::simulation::store::{Speed, Store, seconds};
+use crate::simulation::workload::{Draw, Workload};
+use crate::verdict::Reason;
 
-/// A request on its way through the simulated store.
+/// The stretch at the beginning of a phase that is counted apart.
+const EARLY_S: f64 = 2.0;
+
+/// A request between its arrival and its end.
 #[derive(Clone, Copy, Debug)]
 struct Job {
-    arrived_at: Instant,
-    phase: usize,
-    tier: Tier,
-    /// Service time in means, drawn at arrival: it belongs to the request, not to the fate it meets.
-    work: f64,
+    draw: Draw,
+    fate: Fate,
+    /// The closed-loop client who waits for it.
+    client: bool,
+    waiting: bool,
+    /// Told apart from the one that had this token before.
+    serial: u64,
 }
 
+/// What clients do of themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Done {
-    at: Instant,
-    job: u32,
+enum Act {
+    /// Gives up waiting: token and serial.
+    GiveUp(u32, u64),
+    /// Tries again: token under which the job is kept.
+    Retry(u32),
+    /// A closed-loop client asks.
+    Ask,
+    /// A phase begins: clients come or go.
+    Staff(usize),
 }
 
 pub(super) struct World<'a> {
     scenario: &'a Scenario,
-    config: &'a Config,
-    engine: Engine,
-    rng: Rng,
+    policy: &'a mut dyn Policy,
+    witness: &'a mut dyn Witness,
+    workload: Workload<'a>,
+    store: Store,
+    /// The store's speeds to come, next last.
+    speeds: Vec<(Instant, f64)>,
     now: Instant,
-    phase: usize,
-    phase_ends: Vec<Instant>,
-    jobs: Vec<(Job, Option<Ticket>)>,
+    end: Instant,
+    starts: Vec<Instant>,
+    jobs: Vec<Job>,
     free_jobs: Vec<u32>,
-    done: BinaryHeap<Reverse<Done>>,
-    running: u32,
-    next_arrival: Instant,
-    next_tick: Instant,
-    effects: Vec<Effect>,
+    next_arrival: Option<(Instant, Draw)>,
+    acts: BinaryHeap<Reverse<(Instant, u64, Act)>>,
+    clients: usize,
+    clients_wanted: usize,
+    waiting: u64,
+    requests: u64,
+    serial: u64,
+    answers: Vec<(u32, Answer)>,
     reports: Vec<PhaseReport>,
     steps: Vec<(f64, u64)>,
-    last_threshold: f64,
-    idle: bool,
+    threshold: f64,
     trace: u64,
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(scenario: &'a Scenario, config: &'a Config) -> Self {
-        let mut end_s = 0.0;
-        let phase_ends = scenario.phases.iter().map(|phase| {
-            end_s += phase.seconds;
-            seconds(end_s)
-        });
+    pub(super) fn new(
+        scenario: &'a Scenario,
+        policy: &'a mut dyn Policy,
+        witness: &'a mut dyn Witness,
+    ) -> Self {
+        let mut speeds: Vec<(Instant, f64)> = Speed::of(scenario).changes().collect();
+        speeds.reverse();
+        let workload = Workload::new(scenario);
         let mut world = Self {
             scenario,
-            config,
-            engine: Engine::new(config, 0, Instant::ZERO),
-            rng: Rng::new(scenario.seed),
+            policy,
+            witness,
+            store: Store::new(scenario.service.parallelism),
+            speeds,
             now: Instant::ZERO,
-            phase: 0,
-            phase_ends: phase_ends.collect(),
+            end: seconds(workload.end_s()),
+            starts: (0..scenario.phases.len())
+                .map(|i| seconds(scenario.phase_start_s(i)))
+                .collect(),
+            workload,
             jobs: Vec::new(),
             free_jobs: Vec::new(),
-            done: BinaryHeap::new(),
-            running: 0,
-            next_arrival: Instant::FAR_FUTURE,
-            next_tick: Instant::ZERO,
-            effects: Vec::new(),
+            next_arrival: None,
+            acts: BinaryHeap::new(),
+            clients: 0,
+            clients_wanted: 0,
+            waiting: 0,
+            requests: 0,
+            serial: 0,
+            answers: Vec::new(),
             reports: scenario
                 .phases
                 .iter()
@@ -84,13 +108,16 @@ impl<'a> World<'a> {
                 })
                 .collect(),
             steps: vec![(0.0, 0); scenario.phases.len()],
-            last_threshold: 768.0,
-            idle: true,
+            threshold: 768.0,
             trace: 0,
         };
-        if !world.phase_ends.is_empty() {
-            world.schedule_arrival();
-            world.schedule_tick();
+        if !scenario.phases.is_empty() {
+            world.next_arrival = world.workload.next();
+            for (phase, &start) in world.starts.clone().iter().enumerate() {
+                if world.workload.clients(phase) > 0 {
+                    world.plan(start, Act::Staff(phase));
+                }
+            }
         }
         world
     }
@@ -99,143 +126,280 @@ impl<'a> World<'a> {
         // When nobody comes any more, who came is still served, so that the last phase is judged like
         // the others.
         loop {
-            let done = self
-                .done
+            let arrival = self.next_arrival.map_or(Instant::FAR_FUTURE, |(at, _)| at);
+            let act = self
+                .acts
                 .peek()
-                .map_or(Instant::FAR_FUTURE, |Reverse(done)| done.at);
-            let nobody_comes = self.next_arrival == Instant::FAR_FUTURE;
-            if nobody_comes && self.running == 0 && self.engine.waiting() == 0 {
+                .map_or(Instant::FAR_FUTURE, |Reverse((at, ..))| *at);
+            let nobody_comes = arrival == Instant::FAR_FUTURE && act == Instant::FAR_FUTURE;
+            if nobody_comes && self.store.is_empty() && self.waiting == 0 {
                 break;
             }
-            let next = done.min(self.next_tick).min(self.next_arrival);
-            self.now = next;
-            while self.now >= self.phase_ends[self.phase] && self.phase + 1 < self.phase_ends.len()
-            {
-                self.phase += 1;
+            let speed = self
+                .speeds
+                .last()
+                .map_or(Instant::FAR_FUTURE, |&(at, _)| at);
+            let done = self.store.next_done();
+            let wake = self
+                .policy
+                .next_wakeup()
+                .unwrap_or(Instant::FAR_FUTURE)
+                .max(self.now);
+            let next = speed.min(done).min(wake).min(act).min(arrival);
+            if next == Instant::FAR_FUTURE {
+                // Waiters whom nothing will ever wake: the policy has lost them.
+                break;
             }
-            if next == done {
+            self.now = next;
+            if next == speed {
+                if let Some((_, speed)) = self.speeds.pop() {
+                    self.store.set_speed(next, speed);
+                }
+            } else if next == done {
                 self.complete();
-            } else if next == self.next_tick {
-                self.tick();
+            } else if next == wake {
+                self.wake();
+            } else if next == act {
+                self.act();
             } else {
                 self.arrive();
             }
-            self.apply_effects();
+            self.take_answers();
         }
         self.report()
     }
 
     fn arrive(&mut self) {
-        let tier = self.draw_tier();
-        let job = Job {
-            arrived_at: self.now,
-            phase: self.phase,
-            tier,
-            work: self.rng.exponential(1.0),
-        };
-        let key = self.rng.bits();
-        self.schedule_arrival();
-        let first = self.is_early(&job);
-        let report = &mut self.reports[self.phase];
-        report.offered[tier.index()] += 1;
-        report.offered_first_2s += u64::from(first);
-
-        let mut request = Request::new(tier).key(key);
-        if self.scenario.tell_deadline {
-            request = request.time_left(self.scenario.deadline);
+        if let Some((_, draw)) = self.next_arrival.take() {
+            self.next_arrival = self.workload.next();
+            self.come(draw, false);
         }
+    }
+
+    /// A request comes for the first time.
+    fn come(&mut self, draw: Draw, client: bool) {
+        let phase = self.workload.phase_at(self.now_s());
+        let report = &mut self.reports[phase];
+        report.offered[draw.tier.index()] += 1;
+        let deadline = &self.scenario.deadline;
+        let allowed_s = deadline.base_s + deadline.services * draw.work_s;
+        let fate = Fate {
+            request: self.requests,
+            attempt: 0,
+            phase: phase as u16,
+            tier: draw.tier,
+            priority: self.workload.request(&draw).1,
+            arrived_at: self.now,
+            offered_at: self.now,
+            work_s: draw.work_s,
+            deadline_at: self.now.after(Duration::from_secs_f64(allowed_s)),
+            started_at: None,
+            ended_at: self.now,
+            end: End::GaveUp,
+        };
+        self.requests += 1;
+        if self.is_early(&fate) {
+            self.reports[phase].offered_first_2s += 1;
+        }
+        let job = Job {
+            draw,
+            fate,
+            client,
+            waiting: false,
+            serial: 0,
+        };
+        self.offer(job);
+    }
+
+    fn offer(&mut self, mut job: Job) {
+        let (mut request, priority) = self.workload.request(&job.draw);
+        if self.scenario.deadline.told {
+            request = request.deadline(job.fate.deadline_at);
+        }
+        request = request.attempt(job.fate.attempt);
+        job.fate.offered_at = self.now;
+        job.fate.started_at = None;
+        job.serial = self.serial;
+        self.serial += 1;
         let token = self.store_job(job);
-        match self.engine.offer(self.now, &request, Some(token)) {
-            Offered::Admitted(ticket) => self.begin(token, ticket),
-            Offered::Waiting(_) => {
+        let offer = Offer {
+            token,
+            request,
+            priority,
+        };
+        match self.policy.offer(self.now, &offer) {
+            Answer::Run => self.begin(token),
+            Answer::Wait => {
                 self.note(1, token);
-                if self.idle {
-                    // As a waiter kicks the control thread out of its long sleep.
-                    self.next_tick = self.now;
+                self.waiting += 1;
+                let job = &mut self.jobs[token as usize];
+                job.waiting = true;
+                let serial = job.serial;
+                if let Some(patience_s) = self.scenario.clients.patience_s {
+                    let at = self.now.after(Duration::from_secs_f64(patience_s));
+                    self.plan(at, Act::GiveUp(token, serial));
                 }
             }
-            Offered::Rejected(_) => {
+            Answer::Refuse(reason) => {
                 self.note(2, token);
-                let report = &mut self.reports[job.phase];
-                report.refused_at_gate += 1;
-                report.refused_first_2s += u64::from(first);
-                self.free_jobs.push(token);
+                self.refused(token, End::Refused(reason));
             }
         }
     }
 
-    fn begin(&mut self, token: u32, ticket: Ticket) {
+    fn begin(&mut self, token: u32) {
         self.note(3, token);
-        self.running += 1;
-        let service = &self.scenario.service;
-        let crowding = f64::from(self.running) / f64::from(service.parallelism);
-        let speed = self.scenario.phases[self.phase].capacity / crowding.max(1.0);
-        let (job, slot) = &mut self.jobs[token as usize];
-        *slot = Some(ticket);
-        let takes = job.work * service.mean.as_secs_f64() / speed;
-        let at = self.now.after(Duration::from_secs_f64(takes));
-        self.done.push(Reverse(Done { at, job: token }));
+        let job = &mut self.jobs[token as usize];
+        job.waiting = false;
+        job.fate.started_at = Some(self.now);
+        let work_s = job.fate.work_s;
+        self.store.begin(self.now, token, work_s);
     }
 
     fn complete(&mut self) {
-        let Some(Reverse(done)) = self.done.pop() else {
+        let Some(token) = self.store.pop(self.now) else {
             return;
         };
-        self.note(4, done.job);
-        self.running -= 1;
-        let (job, ticket) = &mut self.jobs[done.job as usize];
-        let report = &mut self.reports[job.phase];
-        if self.now.since(job.arrived_at) <= self.scenario.deadline {
-            report.good[job.tier.index()] += 1;
+        self.note(4, token);
+        let job = self.jobs[token as usize];
+        let cost = self.workload.cost(&job.draw);
+        self.policy.finish(self.now, token, cost);
+        let good = self.now <= job.fate.deadline_at;
+        let report = &mut self.reports[usize::from(job.fate.phase)];
+        if good {
+            report.good[job.fate.tier.index()] += 1;
         } else {
             report.late += 1;
         }
-        if let Some(ticket) = ticket.take() {
-            self.engine
-                .finish(self.now, &ticket, Some(Completion::success()));
-        }
-        self.free_jobs.push(done.job);
+        self.end_job(token, if good { End::Good } else { End::Late });
+        self.next_of(&job);
     }
 
-    fn tick(&mut self) {
-        self.idle = self.engine.is_idle();
-        let threshold = self.engine.tick(self.now);
-        self.engine
-            .set_gate(self.now, threshold, Binding::Backlog { lane: 0 }, 0);
-        let levels = threshold.levels();
-        if !threshold.is_open() || self.last_threshold < 768.0 {
-            let (sum, count) = &mut self.steps[self.phase];
-            *sum += (levels - self.last_threshold).abs();
+    fn wake(&mut self) {
+        self.policy.wake(self.now);
+        let view = self.policy.view();
+        if view.threshold < 768.0 || self.threshold < 768.0 {
+            let phase = self.workload.phase_at(self.now_s());
+            let (sum, count) = &mut self.steps[phase];
+            *sum += (view.threshold - self.threshold).abs();
             *count += 1;
         }
-        self.last_threshold = levels;
-        self.note(5, threshold.bits());
-        self.schedule_tick();
+        self.threshold = view.threshold;
+        self.trace = mix64(self.trace ^ view.threshold.to_bits());
+        self.witness.woken(self.now, &view);
     }
 
-    fn apply_effects(&mut self) {
-        let mut effects = std::mem::take(&mut self.effects);
-        self.engine.take_effects(&mut effects);
-        for effect in effects.drain(..) {
-            match effect.result {
-                Ok(ticket) => self.begin(effect.token, ticket),
-                Err(_) => {
-                    self.note(6, effect.token);
-                    let job = self.jobs[effect.token as usize].0;
-                    let first = self.is_early(&job);
-                    let report = &mut self.reports[job.phase];
+    fn act(&mut self) {
+        let Some(Reverse((_, _, act))) = self.acts.pop() else {
+            return;
+        };
+        match act {
+            Act::GiveUp(token, serial) => {
+                let job = self.jobs[token as usize];
+                if job.serial == serial && job.waiting && self.policy.cancel(self.now, token) {
+                    self.note(7, token);
+                    self.waiting -= 1;
+                    let early = self.is_early(&job.fate);
+                    let report = &mut self.reports[usize::from(job.fate.phase)];
                     report.lost_in_queue += 1;
-                    report.refused_first_2s += u64::from(first);
-                    self.free_jobs.push(effect.token);
+                    report.refused_first_2s += u64::from(early);
+                    self.end_job(token, End::GaveUp);
+                    self.next_of(&job);
+                }
+            }
+            Act::Retry(token) => {
+                let job = self.jobs[token as usize];
+                self.free_jobs.push(token);
+                self.offer(job);
+            }
+            Act::Ask => self.ask(),
+            Act::Staff(phase) => {
+                self.clients_wanted = self.workload.clients(phase);
+                while self.clients < self.clients_wanted {
+                    self.clients += 1;
+                    self.think();
                 }
             }
         }
-        self.effects = effects;
+    }
+
+    /// A closed-loop client's turn.
+    fn ask(&mut self) {
+        if self.clients > self.clients_wanted || self.now >= self.end {
+            self.clients -= 1;
+            return;
+        }
+        let draw = self.workload.draw(self.now_s());
+        self.come(draw, true);
+    }
+
+    fn think(&mut self) {
+        let think_s = self.workload.think_s();
+        self.plan(self.now.after(Duration::from_secs_f64(think_s)), Act::Ask);
+    }
+
+    /// The client of this request has its answer for good.
+    fn next_of(&mut self, job: &Job) {
+        if job.client {
+            self.think();
+        }
+    }
+
+    fn refused(&mut self, token: u32, end: End) {
+        let mut job = self.jobs[token as usize];
+        let early = self.is_early(&job.fate);
+        let report = &mut self.reports[usize::from(job.fate.phase)];
+        match end {
+            End::Lost(_) => report.lost_in_queue += 1,
+            _ => report.refused_at_gate += 1,
+        }
+        report.refused_first_2s += u64::from(early);
+        self.end_job(token, end);
+        let clients = &self.scenario.clients;
+        if job.fate.attempt >= clients.retries || end == End::Refused(Reason::Closed) {
+            self.next_of(&job);
+            return;
+        }
+        job.fate.attempt += 1;
+        let at = self
+            .now
+            .after(Duration::from_secs_f64(clients.retry_after_s));
+        let token = self.store_job(job);
+        self.plan(at, Act::Retry(token));
+    }
+
+    fn take_answers(&mut self) {
+        let mut answers = std::mem::take(&mut self.answers);
+        self.policy.take_answers(&mut answers);
+        for (token, answer) in answers.drain(..) {
+            match answer {
+                Answer::Wait => {}
+                Answer::Run => {
+                    self.waiting -= 1;
+                    self.begin(token);
+                }
+                Answer::Refuse(reason) => {
+                    self.waiting -= 1;
+                    self.note(6, token);
+                    self.refused(token, End::Lost(reason));
+                }
+            }
+        }
+        self.answers = answers;
+    }
+
+    fn end_job(&mut self, token: u32, end: End) {
+        let job = &mut self.jobs[token as usize];
+        job.waiting = false;
+        job.serial = u64::MAX;
+        job.fate.ended_at = self.now;
+        job.fate.end = end;
+        self.witness.ended(&job.fate);
+        self.free_jobs.push(token);
     }
 
     fn report(mut self) -> Report {
-        let service = &self.scenario.service;
-        let full = f64::from(service.parallelism) / service.mean.as_secs_f64();
+        let full = self.scenario.service.capacity_per_s();
         for (i, phase) in self.scenario.phases.iter().enumerate() {
             let report = &mut self.reports[i];
             let offered = report.offers() as f64 / phase.seconds;
@@ -247,89 +411,42 @@ impl<'a> World<'a> {
         }
         Report {
             phases: self.reports,
-            lane: self.engine.snapshot("main"),
             trace: self.trace,
         }
     }
 
     // ----- helpers
 
+    fn now_s(&self) -> f64 {
+        // Half a nanosecond of rounding must not put an arrival into the phase before its own.
+        (self.now.as_nanos() as f64 + 0.5) * 1e-9
+    }
+
     fn note(&mut self, kind: u64, what: u32) {
         let event = (kind << 32 | u64::from(what)) ^ self.now.as_nanos().rotate_left(20);
         self.trace = mix64(self.trace ^ event);
     }
 
+    fn plan(&mut self, at: Instant, act: Act) {
+        self.serial += 1;
+        self.acts.push(Reverse((at, self.serial, act)));
+    }
+
     fn store_job(&mut self, job: Job) -> u32 {
         match self.free_jobs.pop() {
             Some(token) => {
-                self.jobs[token as usize] = (job, None);
+                self.jobs[token as usize] = job;
                 token
             }
             None => {
-                self.jobs.push((job, None));
+                self.jobs.push(job);
                 self.jobs.len() as u32 - 1
             }
         }
     }
 
-    fn is_early(&self, job: &Job) -> bool {
-        let start = job
-            .phase
-            .checked_sub(1)
-            .map_or(Instant::ZERO, |i| self.phase_ends[i]);
-        job.arrived_at.since(start) < Duration::from_secs(2)
+    fn is_early(&self, fate: &Fate) -> bool {
+        let start = self.starts[usize::from(fate.phase)];
+        fate.arrived_at.nanos_since(start) < (EARLY_S * 1e9) as u64
     }
-
-    /// Offers of this tier in this phase, relative to the mix.
-    fn weight(&self, phase: usize, tier: usize) -> f64 {
-        let low_tiers = self.scenario.phases[phase].low_tiers;
-        self.scenario.mix[tier] * if tier >= 3 { low_tiers } else { 1.0 }
-    }
-
-    fn total_weight(&self, phase: usize) -> f64 {
-        (0..TIERS).map(|tier| self.weight(phase, tier)).sum()
-    }
-
-    fn draw_tier(&mut self) -> Tier {
-        let mut left = self.rng.unit() * self.total_weight(self.phase);
-        for tier in Tier::ALL {
-            left -= self.weight(self.phase, tier.index());
-            if left < 0.0 {
-                return tier;
-            }
-        }
-        Tier::T5
-    }
-
-    /// Draws the next arrival. Poisson arrivals have no memory, so a gap that reaches beyond the end
-    /// of its phase is drawn again at the rate of the next.
-    fn schedule_arrival(&mut self) {
-        let service = &self.scenario.service;
-        let full = f64::from(service.parallelism) / service.mean.as_secs_f64();
-        let (mut from, mut phase) = (self.now, self.phase);
-        loop {
-            let rate = full * self.scenario.phases[phase].load * self.total_weight(phase);
-            let gap_s = self.rng.exponential(1.0 / rate);
-            let gap = Duration::try_from_secs_f64(gap_s).unwrap_or(Duration::MAX);
-            self.next_arrival = from.after_nanos(nanos(gap).max(1));
-            if self.next_arrival < self.phase_ends[phase] {
-                return;
-            }
-            from = self.phase_ends[phase];
-            phase += 1;
-            if phase == self.phase_ends.len() {
-                self.next_arrival = Instant::FAR_FUTURE;
-                return;
-            }
-        }
-    }
-
-    fn schedule_tick(&mut self) {
-        let interval = tick_interval_ns(self.config, self.engine.completions_per_s(), self.idle);
-        self.next_tick = self.now.after_nanos(interval);
-    }
-}
-
-fn seconds(s: f64) -> Instant {
-    Instant::ZERO.after(Duration::from_secs_f64(s))
 }
