@@ -1,0 +1,4 @@
+//! Overload in virtual time: scenarios × arms × seeds, judged by an oracle.
+
+pub mod arms;
+pub mod outcome;

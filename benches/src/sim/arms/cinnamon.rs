@@ -1,0 +1,26 @@
+//! Cinnamon as it is shipped, with its defaults.
+
+use cinnamon_core::simulation::VirtualLane;
+use cinnamon_core::{LaneSettings, Settings};
+
+use super::{Arm, Kind};
+
+pub(super) const ARM: Arm = Arm {
+    name: "cinnamon",
+    about: "Cinnamon with its defaults",
+    kind: Kind::Product,
+    build: |scenario| {
+        let settings = settings(scenario);
+        Ok(Box::new(VirtualLane::new(settings)?))
+    },
+};
+
+/// The defaults, with as many slots as the store has room for and a class for each kind of work.
+pub(super) fn settings(scenario: &cinnamon_core::simulation::Scenario) -> Settings {
+    let slots = scenario.service.parallelism;
+    let mut settings = Settings::default().lane(LaneSettings::new("main", slots));
+    settings
+        .classes
+        .resize_with(scenario.service.work.len().max(1), Default::default);
+    settings
+}
