@@ -90,12 +90,29 @@ impl Arrivals {
         self.total.get()
     }
 
+    /// Offered cost per second that is beyond doubt, and since how many seconds the load has been what
+    /// it is.
+    pub(crate) fn beyond_doubt(&self) -> (f64, f64) {
+        (self.total.at_least(), self.total.age_s())
+    }
+
+    /// Cost of the arrivals that could be independent: what their scatter is made of.
+    pub(crate) fn grain(&self) -> f64 {
+        self.total.grain()
+    }
+
     /// Closes a tick of `dt_s` seconds: brings the total up to date, forgets a little of the shape.
     pub(crate) fn tick(&mut self, dt_s: f64) {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.seconds = dt_s;
         self.window.add(&fresh);
-        if self.window.events >= TOTAL_WINDOW_EVENTS || self.window.seconds >= TOTAL_WINDOW_MAX_S {
+        self.total.learn_scatter(&fresh);
+        // As many events as say something, or the time in which they should have come: a load that is
+        // gone must be noticed as fast as one that comes.
+        let wanted = TOTAL_WINDOW_EVENTS * self.total.scatter();
+        let expected_s = TOTAL_WINDOW_EVENTS * self.total.grain() / self.total.get();
+        if self.window.events >= wanted || self.window.seconds >= expected_s.min(TOTAL_WINDOW_MAX_S)
+        {
             self.total.observe(&std::mem::take(&mut self.window));
         }
         if fresh.events > 0.0 {

@@ -26,6 +26,13 @@ const ENGAGE_SERVICES: f64 = 5.0;
 const ENGAGE_REQUESTS: f64 = 80.0;
 /// … but no longer than this: callers have deadlines of about a second.
 const ENGAGE_REQUESTS_MAX_S: f64 = 1.0;
+/// … and more than this many backlog targets: what is wanted while engaged is no reason to engage.
+const ENGAGE_TARGETS: f64 = 2.0;
+/// Engage at once when so many times the capacity is offered beyond doubt …
+const EVIDENT_LOAD: f64 = 1.1;
+/// … for so many ticks, and the backlog is over its target. A burst within a tick or two is for the
+/// queue.
+const EVIDENT_TICKS: f64 = 2.0;
 /// Disengage when the computed threshold has admitted everything for this long.
 const RELEASE_S: f64 = 1.0;
 /// A late tick is not evidence of as much as it spans.
@@ -47,6 +54,12 @@ pub(crate) struct Observed {
     pub(crate) capacity: f64,
     /// Mean cost of a request.
     pub(crate) mean_cost: f64,
+    /// Cost of the arrivals that could be independent, at least the mean cost.
+    pub(crate) grain: f64,
+    /// The store stands still.
+    pub(crate) stalled: bool,
+    /// Offered cost per second beyond doubt, and for how many seconds it has been so.
+    pub(crate) offered: (f64, f64),
 }
 
 /// The law's state.
@@ -120,7 +133,8 @@ impl BudgetLaw {
         let per_capacity = |cost: f64| if capacity > 0.0 { cost / capacity } else { 0.0 };
         let per_request_s = per_capacity(seen.mean_cost);
         let wait_s = per_capacity(seen.backlog_cost);
-        let target_s = target_s(seen.service_s, per_request_s, dt_s);
+        let per_grain_s = per_capacity(seen.grain.max(seen.mean_cost));
+        let target_s = target_s(seen.service_s, per_grain_s, dt_s);
         let tau_s = (5.0 * dt_s).max(2.0 * seen.service_s);
         let error = ((wait_s - target_s) / tau_s - seen.idle_share).clamp(-1.0, 1.0);
         self.figures.wait_s = wait_s;
@@ -128,8 +142,13 @@ impl BudgetLaw {
         self.figures.error = error;
 
         if !self.engaged {
-            let standing = wait_s > engage_s(seen.service_s, per_request_s, dt_s);
-            if capacity <= 0.0 || !(standing || seen.evicted) {
+            let standing = wait_s
+                > engage_s(seen.service_s, per_request_s, dt_s).max(ENGAGE_TARGETS * target_s);
+            let (offered, since_s) = seen.offered;
+            let evident = offered > EVIDENT_LOAD * capacity
+                && since_s >= EVIDENT_TICKS * dt_s
+                && wait_s > target_s;
+            if capacity <= 0.0 || !(standing || seen.evicted || evident) {
                 return Step::Open;
             }
             self.engaged = true;
@@ -139,7 +158,13 @@ impl BudgetLaw {
             self.budget = capacity;
             return Step::Engaged;
         }
-        self.figures.terms = self.pid.update(error, dt_s);
+        // Nothing can be learned from a store that stands still, least of all to let in less afterwards:
+        // ten seconds of it filled the integral, and a fifth of what was possible was let in after it.
+        // Nor from a gate that holds nobody back that it should hold back still less: the integral ran to
+        // its lower bound in each calm after an overload, and the next one began with a budget of 1.2 C.
+        let idle_gate = self.open_for_s > 0.0 && error < 0.0;
+        let learn_s = if seen.stalled || idle_gate { 0.0 } else { dt_s };
+        self.figures.terms = self.pid.update(error, learn_s);
         let wanted = 1.0 - self.figures.terms.sum();
         let share = wanted.clamp(BUDGET_MIN, BUDGET_MAX);
         self.figures.saturated = wanted != share || self.pid.at_bound();
@@ -175,8 +200,8 @@ impl BudgetLaw {
 /// `W*`: one service time, the scatter of a tick's completions, and a tenth of a tick. A smaller
 /// backlog would leave slots idle through random gaps; behind a priority queue only the boundary
 /// level waits for it.
-fn target_s(service_s: f64, per_request_s: f64, dt_s: f64) -> f64 {
-    service_s + 2.0 * (dt_s * per_request_s).sqrt() + 0.1 * dt_s
+fn target_s(service_s: f64, per_grain_s: f64, dt_s: f64) -> f64 {
+    service_s + 2.0 * (dt_s.max(service_s) * per_grain_s).sqrt() + 0.1 * dt_s
 }
 
 /// The backlog that only contention explains.
@@ -200,6 +225,9 @@ mod tests {
             service_s: 0.02,
             capacity: 1_000.0,
             mean_cost: 1.0,
+            grain: 1.0,
+            stalled: false,
+            offered: (0.0, 0.0),
         }
     }
 

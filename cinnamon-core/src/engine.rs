@@ -33,8 +33,14 @@ const QUEUE_LEN_MIN: u32 = 160;
 const QUEUE_SECONDS: f64 = 0.1;
 /// Upper bound on what is derived; a larger queue must be asked for.
 const QUEUE_LEN_DERIVED_MAX: u32 = 65_536;
-/// The sweep trims the backlog to this many targets.
+/// The sweep trims the backlog to this many targets …
 const SWEEP_TARGETS: f64 = 1.5;
+/// … and at engagement to this many: then the backlog is a heap of the past, not the scatter of the
+/// present, and is to be back at its target within two ticks.
+const SWEEP_TARGETS_FIRST: f64 = 0.8;
+/// More than one slot in four free, and nobody waiting: the gate yields. In an overload the backlog at
+/// the boundary keeps the slots full, and so many are never free.
+const IDLE_SLOTS_SHARE: u32 = 4;
 /// A gate that nobody moved for this long belongs to a dead or starved control thread: it opens.
 const GATE_STALE_NS: u64 = 2_000_000_000;
 /// A clock that steps back further than this was set; less is two threads racing for the lock.
@@ -64,6 +70,7 @@ pub(crate) struct Engine {
     // ----- settings
     hash: KeyHash,
     cohort_seed: u64,
+    lane: u8,
     untagged_tier: Tier,
     queue_len_max: Option<u32>,
     queue_bytes_max: u64,
@@ -101,6 +108,7 @@ impl Engine {
         Self {
             hash: KeyHash::new(config.cohort_seed, 0),
             cohort_seed: config.cohort_seed,
+            lane: lane as u8,
             untagged_tier: config.untagged_tier,
             queue_len_max: settings.queue_len_max,
             queue_bytes_max: settings.queue_bytes_max,
@@ -175,7 +183,7 @@ impl Engine {
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.reject(request, rank, Reason::Hopeless);
         }
-        let shed = rank >= self.threshold_now(now);
+        let shed = rank >= self.threshold_now(now) && !self.idles();
         if !shed || self.steering.parts().offered {
             self.steering.offered(rank, cost);
         }
@@ -463,6 +471,16 @@ impl Engine {
         self.threshold
     }
 
+    /// Whether so many slots are free, and nobody waits, that there is nothing to refuse anybody for: the
+    /// load has just gone, and the law will see it at the next tick. Only the lane's own backlog yields
+    /// to its own idle slots; what another lane of the scope needs does not.
+    fn idles(&self) -> bool {
+        self.steering.yields()
+            && self.queue.is_empty()
+            && self.limit.saturating_sub(self.in_use) > self.limit / IDLE_SLOTS_SHARE
+            && self.binding == Binding::Backlog { lane: self.lane }
+    }
+
     fn enqueue(&mut self, entry: Entry) -> Offered {
         let (rank, token) = (entry.rank, entry.token);
         self.steering.entered();
@@ -542,7 +560,12 @@ impl Engine {
     /// near its target. Without it the gate would pay for what the queue holds by refusing better
     /// work: t0+t1 at 2x on 10 rps rose from 0.947 to 0.991 of its offers.
     fn sweep(&mut self) {
-        let allowed = SWEEP_TARGETS * self.steering.target_s() * self.steering.capacity();
+        let targets = if self.steering.just_engaged() {
+            SWEEP_TARGETS_FIRST
+        } else {
+            SWEEP_TARGETS
+        };
+        let allowed = targets * self.steering.target_s() * self.steering.capacity();
         while self.queue.cost() as f64 > allowed {
             let beyond = |worst: &Entry| whole_level(worst.rank) >= self.threshold;
             if !self.queue.worst().is_some_and(beyond) {

@@ -1,8 +1,8 @@
-//! The queue of a lane: 768 levels over one slab, every operation O(1).
+//! The queue of a lane: 768 levels and six tiers over one slab, every operation O(1).
 //!
-//! Each entry is on up to three lists: its level's (who is next), one by age (who has waited longer
-//! than the timeout in force), and, when it has a deadline of its own, the timing wheel's. A two-word
-//! bitmap walk finds the best and the worst occupied level.
+//! Each entry is on up to four lists: its tier's (who is next), its level's (who must go), one by age
+//! (who has waited longer than the timeout in force), and, when it has a deadline of its own, the timing
+//! wheel's. A two-word bitmap walk finds the worst occupied level.
 
 use crate::clock::Instant;
 use crate::list::{Links, List, NIL};
@@ -69,6 +69,9 @@ pub(crate) struct Queue {
     free: Vec<u32>,
     levels: Box<[List; PRIORITIES]>,
     level_links: Links,
+    /// Every tier's entries, oldest first.
+    by_tier: [List; TIERS],
+    tier_links: Links,
     /// Bit `i` of word `w` is set when level `64 w + i` is occupied.
     occupied: [u64; WORDS],
     /// Bit `w` is set when word `w` is not zero.
@@ -91,6 +94,8 @@ impl Queue {
             free: Vec::new(),
             levels: Box::new([List::EMPTY; PRIORITIES]),
             level_links: Links::new(),
+            by_tier: [List::EMPTY; TIERS],
+            tier_links: Links::new(),
             occupied: [0; WORDS],
             occupied_words: 0,
             by_age: [List::EMPTY; 2],
@@ -136,11 +141,14 @@ impl Queue {
                 entry: None,
             });
             self.level_links.grow(index + 1);
+            self.tier_links.grow(index + 1);
             self.age_links.grow(index + 1);
             index as u32
         });
         let level = entry.rank.priority().level();
         self.level_links.push_back(&mut self.levels[level], index);
+        let tier = entry.rank.priority().tier().index();
+        self.tier_links.push_back(&mut self.by_tier[tier], index);
         self.occupied[level / 64] |= 1 << (level % 64);
         self.occupied_words |= 1 << (level / 64);
         let by_age = &mut self.by_age[usize::from(entry.has_deadline())];
@@ -160,9 +168,11 @@ impl Queue {
         }
     }
 
-    /// Takes the best entry: the lowest occupied level's oldest, or its newest.
+    /// Takes the best entry: the best occupied tier's oldest, or its newest. Among the waiters of a tier
+    /// the cohort does not count: it says who is let in when not all can be, and whoever was let in and
+    /// then overtaken by every better cohort waited in vain (21 % of those refused at 1.4x; 14 % so).
     pub(crate) fn pop_best(&mut self, newest_first: bool) -> Option<Entry> {
-        let list = self.levels[self.best_level()?];
+        let list = self.by_tier.iter().find(|list| !list.is_empty())?;
         self.take(if newest_first {
             list.back()
         } else {
@@ -248,6 +258,8 @@ impl Queue {
         }
         let level = entry.rank.priority().level();
         self.level_links.unlink(&mut self.levels[level], index);
+        let tier = entry.rank.priority().tier().index();
+        self.tier_links.unlink(&mut self.by_tier[tier], index);
         if self.levels[level].is_empty() {
             self.occupied[level / 64] &= !(1 << (level % 64));
             if self.occupied[level / 64] == 0 {
@@ -262,14 +274,6 @@ impl Queue {
         self.bytes -= u64::from(entry.bytes);
         self.tier_len[entry.rank.priority().tier().index()] -= 1;
         Some(entry)
-    }
-
-    fn best_level(&self) -> Option<usize> {
-        if self.occupied_words == 0 {
-            return None;
-        }
-        let word = self.occupied_words.trailing_zeros() as usize;
-        Some(word * 64 + self.occupied[word].trailing_zeros() as usize)
     }
 
     fn worst_level(&self) -> Option<usize> {
@@ -312,14 +316,14 @@ mod tests {
         let served: Vec<u32> = std::iter::from_fn(|| queue.pop_best(false))
             .map(|e| e.token)
             .collect();
-        assert_eq!(served, [5, 1, 3, 0, 2]);
+        assert_eq!(served, [1, 3, 5, 0, 2], "tier by tier, oldest first");
         assert_eq!((queue.len(), queue.cost(), queue.bytes()), (0, 0, 0));
     }
 
     #[test]
-    fn newest_first_only_reorders_within_a_level() {
+    fn newest_first_only_reorders_within_a_tier() {
         let mut queue = Queue::new();
-        for (token, level) in [9, 9, 8, 8].into_iter().enumerate() {
+        for (token, level) in [200, 130, 9, 8].into_iter().enumerate() {
             queue.push(entry(level, token as u32, token as u64));
         }
         let served: Vec<u32> = std::iter::from_fn(|| queue.pop_best(true))
@@ -378,8 +382,9 @@ mod tests {
                         model.push((queue.push(entry), entry));
                     }
                     Op::Best { newest } => {
-                        let best = model.iter().map(|(_, e)| level(e)).min();
-                        let mut of_best = (0..model.len()).filter(|&i| Some(level(&model[i].1)) == best);
+                        let tier = |e: &Entry| e.rank.priority().tier();
+                        let best = model.iter().map(|(_, e)| tier(e)).min();
+                        let mut of_best = (0..model.len()).filter(|&i| Some(tier(&model[i].1)) == best);
                         let expected = if newest { of_best.next_back() } else { of_best.next() };
                         let expected = expected.map(|i| model.remove(i).1.token);
                         prop_assert_eq!(queue.pop_best(newest).map(|e| e.token), expected);

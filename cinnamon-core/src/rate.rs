@@ -8,6 +8,18 @@
 const SUSPICIOUS_SIGMAS: f64 = 3.0;
 /// Standard deviations beyond which one window is a change.
 const CERTAIN_SIGMAS: f64 = 6.0;
+/// The memory holds at least so many independent events: at ten a second, one second of them is known
+/// to a third only …
+const MEMORY_EVENTS: f64 = 60.0;
+/// … but is never longer than this.
+const MEMORY_MAX_S: f64 = 10.0;
+/// Weight of one tick in the estimate of the scatter: a memory of fifty ticks.
+const SCATTER_GAIN: f64 = 0.02;
+/// One tick counts for at most so many times the present estimate, so that a step in load is not taken
+/// for scatter, while batches, which come again and again, are learned within a hundred ticks.
+const SCATTER_OUTLIER: f64 = 20.0;
+/// More clustered than this nothing is believed to be.
+const SCATTER_MAX: f64 = 1_000.0;
 
 /// Sums over a stretch of time: its length, cost and squared cost of the events in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +31,13 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    pub(crate) const EMPTY: Self = Self {
+        seconds: 0.0,
+        events: 0.0,
+        cost: 0.0,
+        cost_squared: 0.0,
+    };
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.seconds += other.seconds;
         self.events += other.events;
@@ -54,6 +73,11 @@ pub(crate) struct Rate {
     /// Seconds since the estimate began afresh; young estimates average all they have.
     age_s: f64,
     suspicious: bool,
+    /// How many times as much as independent events the events scatter, at least 1: batches of thirty
+    /// scatter thirty times as much.
+    scatter: f64,
+    /// The last tick, for the scatter.
+    last: Window,
 }
 
 impl Rate {
@@ -64,12 +88,63 @@ impl Rate {
             grain: 1.0,
             age_s: 0.0,
             suspicious: false,
+            scatter: 1.0,
+            last: Window::EMPTY,
         }
     }
 
     /// Cost per second; 0 until the first window.
     pub(crate) const fn get(&self) -> f64 {
         self.rate
+    }
+
+    /// Cost of the events that could be independent: what the scatter over a time is made of.
+    pub(crate) fn grain(&self) -> f64 {
+        self.grain * self.scatter
+    }
+
+    /// How many times as much as independent events they scatter.
+    pub(crate) const fn scatter(&self) -> f64 {
+        self.scatter
+    }
+
+    /// Cost per second that it is at least, to two standard errors.
+    pub(crate) fn at_least(&self) -> f64 {
+        if self.age_s <= 0.0 || self.rate <= 0.0 {
+            return 0.0;
+        }
+        let known_s = self.age_s.min(self.memory_s());
+        let error = (self.grain() / (self.rate * known_s)).sqrt();
+        self.rate * (1.0 - 2.0 * error)
+    }
+
+    /// How long it has not changed, seconds.
+    pub(crate) const fn age_s(&self) -> f64 {
+        self.age_s
+    }
+
+    fn memory_s(&self) -> f64 {
+        let by_events_s = MEMORY_EVENTS * self.grain() / self.rate.max(f64::MIN_POSITIVE);
+        self.memory_s.max(by_events_s.min(MEMORY_MAX_S))
+    }
+
+    /// Says how much the events scatter, where that is known from elsewhere.
+    pub(crate) fn set_scatter(&mut self, scatter: f64) {
+        self.scatter = scatter.clamp(1.0, SCATTER_MAX);
+    }
+
+    /// Learns from two ticks running how much the events scatter. The difference between them, and not
+    /// the distance from the mean: a slow drift is no scatter.
+    pub(crate) fn learn_scatter(&mut self, tick: &Window) {
+        let last = std::mem::replace(&mut self.last, *tick);
+        let expected = self.rate * self.grain;
+        if last.seconds <= 0.0 || tick.seconds <= 0.0 || expected <= 0.0 {
+            return;
+        }
+        let variance = expected * (1.0 / last.seconds + 1.0 / tick.seconds);
+        let sample = (tick.rate() - last.rate()).powi(2) / variance;
+        let sample = sample.min(SCATTER_OUTLIER * self.scatter);
+        self.set_scatter(self.scatter + SCATTER_GAIN * (sample - self.scatter));
     }
 
     /// Lets the next window replace the estimate.
@@ -95,7 +170,7 @@ impl Rate {
             return;
         }
         let expected = self.rate.max(f64::MIN_POSITIVE);
-        let sigma = (expected * self.grain / window.seconds).sqrt();
+        let sigma = (expected * self.grain() / window.seconds).sqrt();
         let off = (window.rate() - self.rate).abs();
         let suspicious = off > SUSPICIOUS_SIGMAS * sigma;
         if off > CERTAIN_SIGMAS * sigma || (suspicious && self.suspicious) {
@@ -108,7 +183,7 @@ impl Rate {
             return;
         }
         self.age_s += window.seconds;
-        let smooth = 1.0 - (-window.seconds / self.memory_s).exp();
+        let smooth = 1.0 - (-window.seconds / self.memory_s()).exp();
         let gain = smooth.max(window.seconds / self.age_s);
         self.rate += gain * (window.rate() - self.rate);
     }

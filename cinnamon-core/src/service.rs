@@ -17,6 +17,7 @@ pub(crate) struct ServiceTimes {
     weights: Box<[f64; BUCKETS]>,
     samples: f64,
     sum_ns: f64,
+    sum_ns_squared: f64,
     fresh: f64,
     /// Slots that came back without teaching, and how long they were held, for when nothing else is
     /// known. (Slots that are still out say nothing yet: counted in, one stuck request would stretch
@@ -32,6 +33,8 @@ pub(crate) struct ServiceSummary {
     pub(crate) mean_s: f64,
     pub(crate) p50_s: f64,
     pub(crate) p90_s: f64,
+    /// Variance over squared mean: 1 for exponential service.
+    pub(crate) scatter: f64,
 }
 
 impl ServiceTimes {
@@ -40,6 +43,7 @@ impl ServiceTimes {
             weights: Box::new([0.0; BUCKETS]),
             samples: 0.0,
             sum_ns: 0.0,
+            sum_ns_squared: 0.0,
             fresh: 0.0,
             untaught: 0.0,
             untaught_ns: 0.0,
@@ -51,6 +55,7 @@ impl ServiceTimes {
         self.weights[bucket(nanos)] += 1.0;
         self.samples += 1.0;
         self.sum_ns += nanos as f64;
+        self.sum_ns_squared += (nanos as f64).powi(2);
         self.fresh += 1.0;
     }
 
@@ -70,6 +75,7 @@ impl ServiceTimes {
             self.weights.iter_mut().for_each(|weight| *weight *= keep);
             self.samples *= keep;
             self.sum_ns *= keep;
+            self.sum_ns_squared *= keep;
             self.fresh = 0.0;
         }
         if self.untaught_fresh > 0.0 {
@@ -85,6 +91,7 @@ impl ServiceTimes {
         if self.samples > 0.0 {
             return ServiceSummary {
                 mean_s: self.sum_ns / self.samples * 1e-9,
+                scatter: self.samples * self.sum_ns_squared / self.sum_ns.powi(2) - 1.0,
                 p50_s: self.quantile_s(0.5),
                 p90_s: self.quantile_s(0.9),
             };
@@ -100,6 +107,7 @@ impl ServiceTimes {
             mean_s,
             p50_s: mean_s * 0.69,
             p90_s: mean_s * 2.3,
+            scatter: 1.0,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::codel::{Codel, Regime};
 use crate::config::{Config, Law};
 use crate::flow::{Flow, FlowLaw};
 use crate::metrics::LaneSnapshot;
-use crate::priority::Rank;
+use crate::priority::{COHORTS, Rank, Tier};
 use crate::queue::Timeout;
 use crate::rate::Window;
 use crate::service::{ServiceSummary, ServiceTimes};
@@ -42,10 +42,41 @@ impl Parts {
     };
 }
 
+/// Before t1 is cut into, so many ticks must agree that it is needed; before t0, so many. A burst within
+/// a tick looks like fifty times the capacity for a tick or two; the queue covers the gap.
+const CAUTION_TICKS: [(Tier, u32); 2] = [(Tier::T0, 20), (Tier::T1, 5)];
+
+/// Keeps the threshold off the most important tiers until it has asked for them for some ticks running.
+#[derive(Debug, Default)]
+struct Caution {
+    /// For so many ticks the threshold has been wanted within each tier of [`CAUTION_TICKS`], or above.
+    agreed: [u32; CAUTION_TICKS.len()],
+}
+
+impl Caution {
+    fn temper(&mut self, wanted: Rank) -> Rank {
+        let mut threshold = wanted;
+        for ((tier, ticks), agreed) in CAUTION_TICKS.iter().zip(&mut self.agreed) {
+            let end = Rank::threshold((tier.index() + 1) * COHORTS, 0.0);
+            if wanted >= end {
+                *agreed = 0;
+                continue;
+            }
+            *agreed = agreed.saturating_add(1);
+            if *agreed < *ticks {
+                threshold = threshold.max(end);
+            }
+        }
+        threshold
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Steering {
     law: Law,
     parts: Parts,
+    just_engaged: bool,
+    caution: Caution,
     arrivals: Arrivals,
     capacity: Capacity,
     service: ServiceTimes,
@@ -97,6 +128,8 @@ impl Steering {
         Self {
             law: config.law,
             parts: Parts::ALL,
+            just_engaged: false,
+            caution: Caution::default(),
             arrivals: Arrivals::new(),
             capacity: Capacity::new(),
             service: ServiceTimes::new(),
@@ -198,7 +231,9 @@ impl Steering {
         since.completed.seconds = dt_s;
         self.summary = self.service.roll(dt_s);
         let promised = f64::from(slots.limit) * self.capacity.mean_cost() / self.summary.mean_s;
-        self.capacity.tick(&since.completed, since.busy_s, promised);
+        let scatter = self.summary.scatter;
+        self.capacity
+            .tick(&since.completed, since.busy_s, promised, scatter);
         self.arrivals.tick(dt_s);
 
         let idle_share =
@@ -216,6 +251,9 @@ impl Steering {
             service_s: self.summary.mean_s,
             capacity,
             mean_cost: self.capacity.mean_cost(),
+            grain: self.arrivals.grain(),
+            stalled: self.capacity.is_stalled(),
+            offered: self.arrivals.beyond_doubt(),
         };
         self.threshold = match self.law {
             Law::Flow => {
@@ -228,10 +266,13 @@ impl Steering {
                 self.flow.tick(&flow, dt_s)
             }
             Law::Budget => {
-                if self.budget.step(&seen) == Step::Engaged {
+                let step = self.budget.step(&seen);
+                self.just_engaged = step == Step::Engaged;
+                if self.just_engaged {
                     self.capacity.relearn();
                 }
                 let mut threshold = self.arrivals.threshold(self.budget.budget());
+                threshold = self.caution.temper(threshold);
                 if !self.parts.fraction && !threshold.is_open() {
                     threshold = Rank::new(threshold.priority(), 0);
                 }
@@ -239,7 +280,7 @@ impl Steering {
                 threshold
             }
         };
-        self.retune();
+        self.retune(dt_s);
         self.threshold
     }
 
@@ -248,7 +289,17 @@ impl Steering {
         self.budget.release();
         self.unwilling_cost = 0.0;
         self.threshold = Rank::OPEN;
-        self.retune();
+        self.retune(0.0);
+    }
+
+    /// Whether the gate yields to idle slots. The reference law is left as it was published.
+    pub(crate) fn yields(&self) -> bool {
+        self.law == Law::Budget
+    }
+
+    /// Whether the last tick engaged the gate.
+    pub(crate) const fn just_engaged(&self) -> bool {
+        self.just_engaged
     }
 
     pub(crate) const fn engaged(&self) -> bool {
@@ -332,12 +383,13 @@ impl Steering {
         }
     }
 
-    fn retune(&mut self) {
+    fn retune(&mut self, tick_s: f64) {
         self.codel.retune(&Regime {
             engaged: self.budget.engaged(),
             service_s: self.summary.mean_s,
             service_p90_s: self.summary.p90_s,
             target_wait_s: self.budget.target_s(),
+            tick_s,
         });
     }
 }

@@ -295,7 +295,7 @@ fn overload(
     clock: &cinnamon_core::ManualClock,
     ms: u64,
     offers: u64,
-) {
+) -> std::collections::VecDeque<cinnamon_core::OwnedPermit> {
     let (_, waker) = CountingWaker::new();
     let mut running = std::collections::VecDeque::new();
     let mut waiting = Vec::new();
@@ -319,12 +319,13 @@ fn overload(
             controller.tick(clock.now());
         }
     }
+    running
 }
 
 #[test]
 fn overload_engages_the_gate_which_says_why() {
     let (controller, lane, clock) = manual(4);
-    overload(&controller, &lane, &clock, 2_000, 1);
+    let busy = overload(&controller, &lane, &clock, 2_000, 1);
     let snapshot = lane.snapshot();
     assert!(
         snapshot.engaged && snapshot.budget_per_s.is_some(),
@@ -350,6 +351,7 @@ fn overload_engages_the_gate_which_says_why() {
     assert!(rejected.rank() >= rejected.threshold() && rejected.did_no_work());
     assert!(matches!(rejected.retry(), Retry::After(wait) if wait >= Duration::from_millis(300)));
     assert!(rejected.to_string().starts_with("shed: t5."), "{rejected}");
+    drop(busy);
 }
 
 #[test]
@@ -359,7 +361,7 @@ fn lanes_of_one_scope_have_the_lowest_threshold_any_of_them_needs() {
         .lane(LaneSettings::new("write", 4))
         .lane(LaneSettings::new("other", 4).scope("another disk"));
     let (controller, read, clock) = manual_with(settings);
-    overload(&controller, &read, &clock, 2_000, 1);
+    let busy = overload(&controller, &read, &clock, 2_000, 1);
     let snapshot = controller.snapshot();
     let [read, write, other] = ["read", "write", "other"].map(|name| snapshot.lane(name).unwrap());
     assert!(read.engaged && !write.engaged);
@@ -372,12 +374,42 @@ fn lanes_of_one_scope_have_the_lowest_threshold_any_of_them_needs() {
     let write = controller.lane("write").unwrap();
     let t5_write = write.try_admit(&Request::new(Tier::T5).key(1));
     assert_eq!(t5_write.unwrap_err().reason(), Reason::Shed);
+    drop(busy);
+}
+
+#[test]
+fn a_closed_gate_yields_to_idle_slots_of_its_own_lane() {
+    let settings = Settings::default()
+        .lane(LaneSettings::new("read", 4))
+        .lane(LaneSettings::new("write", 4));
+    let (controller, read, clock) = manual_with(settings);
+    let busy = overload(&controller, &read, &clock, 2_000, 1);
+    let t5 = Request::new(Tier::T5).key(1);
+    assert_eq!(read.try_admit(&t5).unwrap_err().reason(), Reason::Shed);
+    drop(busy);
+    // The load is gone and every slot is free; the next tick, up to 20 ms away, will open the gate.
+    assert!(read.snapshot().threshold_levels < 768.0);
+    let first = read.try_admit(&t5).unwrap();
+    let second = read.try_admit(&t5).unwrap();
+    let third = read.try_admit(&t5).unwrap();
+    assert_eq!(
+        read.try_admit(&t5).unwrap_err().reason(),
+        Reason::Shed,
+        "the last slot in four is for those whom the gate lets in"
+    );
+    let write = controller.lane("write").unwrap();
+    assert_eq!(
+        write.try_admit(&t5).unwrap_err().reason(),
+        Reason::Shed,
+        "idle slots here are not idle capacity of what both lanes share"
+    );
+    drop((first, second, third));
 }
 
 #[test]
 fn a_gate_that_nobody_moves_any_more_opens() {
     let (controller, lane, clock) = manual(4);
-    overload(&controller, &lane, &clock, 2_000, 1);
+    let busy = overload(&controller, &lane, &clock, 2_000, 1);
     let t5 = Request::new(Tier::T5).key(1);
     assert_eq!(lane.try_admit(&t5).unwrap_err().reason(), Reason::Shed);
     clock.advance(Duration::from_millis(2_001));
@@ -386,6 +418,7 @@ fn a_gate_that_nobody_moves_any_more_opens() {
         "the control thread is dead: fail open"
     );
     assert_eq!(lane.snapshot().threshold, "open");
+    drop(busy);
 }
 
 #[test]

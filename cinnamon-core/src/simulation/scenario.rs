@@ -1,5 +1,7 @@
 //! What happens to whom: the description of a run.
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{ConfigError, within};
 use crate::priority::{PRIORITIES, TIERS};
 use crate::simulation::policy::Policy;
@@ -46,7 +48,8 @@ impl Service {
 }
 
 /// The distribution of service times within a class of work; its mean is the class's.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Shape {
     /// Every request takes the mean.
     Constant,
@@ -68,7 +71,8 @@ pub enum Shape {
 }
 
 /// A class of work.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Work {
     /// Its share of the requests, relative to the other classes.
     pub share: f64,
@@ -79,7 +83,8 @@ pub struct Work {
 }
 
 /// What a request says of its cost. The unit of cost is the mean of the cheapest class of work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tell {
     /// Nothing, neither before nor after.
     #[default]
@@ -91,7 +96,8 @@ pub enum Tell {
 }
 
 /// Stops of the whole store, one at a random time in each period.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Pauses {
     /// The period, seconds.
     pub every_s: f64,
@@ -100,7 +106,8 @@ pub struct Pauses {
 }
 
 /// Stretches of correlated slowness, at random.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Slowness {
     /// Mean time from the end of one to the next, seconds.
     pub every_s: f64,
@@ -157,7 +164,8 @@ impl Phase {
 }
 
 /// How requests arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Arrivals {
     /// Independently of one another.
     #[default]
@@ -183,7 +191,8 @@ pub enum Arrivals {
 }
 
 /// Requests that come on top, evenly spread over a short time.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Burst {
     /// When it begins, seconds.
     pub at_s: f64,
@@ -194,7 +203,8 @@ pub struct Burst {
 }
 
 /// How clients behave when the answer does not come, or is no.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Clients {
     /// After so many seconds in the queue they give up (and say so); never, if `None`.
     pub patience_s: Option<f64>,
@@ -216,7 +226,8 @@ pub struct Deadline {
 }
 
 /// What requests say of their importance.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Keys {
     /// Tier by the mix, every request from another caller.
     #[default]
