@@ -11,6 +11,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+use cinnamon_lab::sim;
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -23,8 +24,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Name the experiments that this build can run.
+    /// Name the experiments, scenarios and arms of this build.
     List,
+    /// Overload in virtual time: Cinnamon against a perfect shedder and the systems it replaces.
+    ///
+    /// Exits with 0 when Cinnamon held every bar, 1 when it missed one, 2 when there is no outcome.
+    Sim(sim::command::Options),
     /// Overload a real RocksDB store, without and with Cinnamon: who gets dropped?
     ///
     /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
@@ -35,6 +40,10 @@ enum Command {
 
 /// An experiment: its name on the command line and what it shows.
 const EXPERIMENTS: &[(&str, &str)] = &[
+    (
+        "sim",
+        "runs the engine in virtual time against a perfect shedder and the systems it replaces",
+    ),
     #[cfg(feature = "rocks")]
     (
         "demo",
@@ -45,14 +54,13 @@ const EXPERIMENTS: &[(&str, &str)] = &[
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::List => {
-            if EXPERIMENTS.is_empty() {
-                println!("none: this build has no RocksDB");
-            }
             for (name, about) in EXPERIMENTS {
                 println!("{name:<8} {about}");
             }
+            print!("\n{}", sim::command::list());
             ExitCode::SUCCESS
         }
+        Command::Sim(options) => sim::command::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
     }

@@ -1,0 +1,151 @@
+//! The perfect shedder: strict priority, deadline-aware, non-preemptive, on the trace of a run.
+//!
+//! It sees what no controller can: how much work a request is before it begins, and how fast the
+//! store will be. Whenever a slot is free it starts the best request that still can be answered in
+//! time, by priority and then the newest, and never one that cannot; a request waits as long as its
+//! deadline allows. It never idles while there is work worth doing and never does work in vain.
+//!
+//! No greedy schedule is the best of all for every trace: which of two long requests runs last in a
+//! phase decides some thousandths. So the measure takes, as the best that is known to be possible,
+//! the greater of what the oracle and what the run itself achieved; a ratio to it cannot exceed 1.
+//! [`Excess`](super::measures::Figures::excess) keeps what was cut off, and a test bounds it.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use cinnamon_core::simulation::{Scenario, Speed};
+
+use super::record::Trial;
+
+const LEVELS: usize = 768;
+
+/// For each request, in the order of arrival, whether the oracle answers it in time.
+#[must_use]
+pub fn answered(scenario: &Scenario, trials: &[Trial]) -> Vec<bool> {
+    let requests: Vec<&Trial> = trials.iter().filter(|trial| trial.attempt == 0).collect();
+    let speed = Speed::of(scenario);
+    let mut waiting = Waiting::new();
+    let mut answered = vec![false; requests.len()];
+    // When running requests are done, as the bits of a positive float, which sort like the number.
+    let mut running: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+    let slots = scenario.service.parallelism as usize;
+    let mut next = 0;
+    loop {
+        let arrival_s = requests.get(next).map_or(f64::INFINITY, |r| r.arrived_s);
+        let done_s = running
+            .peek()
+            .map_or(f64::INFINITY, |Reverse(at)| f64::from_bits(*at));
+        let now_s = arrival_s.min(done_s);
+        if now_s == f64::INFINITY {
+            return answered;
+        }
+        if done_s <= arrival_s {
+            running.pop();
+        } else {
+            waiting.push(usize::from(requests[next].level), next);
+            next += 1;
+        }
+        let done_before = speed.done_by(now_s);
+        while running.len() < slots {
+            let Some(index) = waiting.pop() else { break };
+            let request = requests[index];
+            let done_s = speed.when_done(done_before + f64::from(request.work_s));
+            if done_s <= request.arrived_s + f64::from(request.allowed_s) {
+                answered[index] = true;
+                running.push(Reverse(done_s.to_bits()));
+            }
+        }
+    }
+}
+
+/// Waiting requests by level, oldest first; the newest is taken, see above.
+struct Waiting {
+    levels: Vec<VecDeque<usize>>,
+    occupied: [u64; LEVELS / 64],
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            levels: vec![VecDeque::new(); LEVELS],
+            occupied: [0; LEVELS / 64],
+        }
+    }
+
+    fn push(&mut self, level: usize, index: usize) {
+        self.levels[level].push_back(index);
+        self.occupied[level / 64] |= 1 << (level % 64);
+    }
+
+    fn pop(&mut self) -> Option<usize> {
+        let word = self.occupied.iter().position(|&word| word != 0)?;
+        let level = word * 64 + self.occupied[word].trailing_zeros() as usize;
+        let index = self.levels[level].pop_back();
+        if self.levels[level].is_empty() {
+            self.occupied[word] &= !(1 << (level % 64));
+        }
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cinnamon_core::simulation::{End, Phase, Service};
+
+    fn trial(request: u32, arrived_s: f64, level: u16, work_s: f32) -> Trial {
+        Trial {
+            arrived_s,
+            ended_s: arrived_s,
+            work_s,
+            allowed_s: 1.0,
+            waited_s: f32::NAN,
+            request,
+            level,
+            phase: 0,
+            attempt: 0,
+            end: End::Late,
+        }
+    }
+
+    fn one_slot() -> Scenario {
+        Scenario {
+            service: Service::new(1, 1.0),
+            phases: vec![Phase::new("all", 100.0, 1.0)],
+            ..Scenario::default()
+        }
+    }
+
+    #[test]
+    fn the_best_that_can_be_in_time_goes_first_and_nothing_is_begun_in_vain() {
+        let trials = [
+            trial(0, 0.0, 500, 0.4),
+            trial(1, 0.1, 300, 0.7), // would end at 1.1: in time by a hair, it came at 0.1
+            trial(2, 0.2, 100, 0.5), // best, ends at 0.9
+            trial(3, 0.3, 400, 0.2), // after it, ends at 1.1
+            trial(4, 0.4, 0, 1.1),   // longer than its deadline: not worth a start
+        ];
+        assert_eq!(
+            answered(&one_slot(), &trials),
+            [true, false, true, true, false]
+        );
+    }
+
+    #[test]
+    fn a_pause_of_the_store_is_foreseen() {
+        let mut scenario = one_slot();
+        scenario.phases = vec![Phase::new("slow", 100.0, 1.0).capacity(0.5)];
+        let trials = [trial(0, 0.0, 0, 0.6), trial(1, 0.0, 1, 0.4)];
+        assert_eq!(answered(&scenario, &trials), [false, true]);
+    }
+
+    #[test]
+    fn retries_are_not_requests() {
+        let mut again = trial(0, 0.0, 0, 0.1);
+        again.attempt = 1;
+        assert_eq!(
+            answered(&one_slot(), &[trial(0, 0.0, 0, 0.1), again]).len(),
+            1
+        );
+    }
+}
