@@ -25,6 +25,15 @@ const SHIFT_WINDOW_EVENTS: f64 = 200.0;
 /// Standard deviations by which a tier's share must be off for the mix to count as changed: six
 /// tiers are compared every window, so three would fire by chance every minute.
 const SHIFT_SIGMAS: f64 = 4.5;
+/// When the total has jumped, what was known of the mix counts for this share of the recent arrivals …
+const DOUBT_SHARE: f64 = 0.2;
+/// … if there are so many.
+const DOUBT_EVENTS: f64 = 30.0;
+/// After the mix was replaced it is left alone for this long, twice as long each time that it changes
+/// again within …
+const SHIFT_REST_S: f64 = 0.1;
+/// … so many times as long.
+const SHIFT_AGAIN: f64 = 4.0;
 /// Least share assumed for a tier in that comparison: a tier not seen so far is not impossible.
 const SHARE_MIN: f64 = 0.002;
 
@@ -37,6 +46,9 @@ pub(crate) struct Arrivals {
     window: Window,
     shape: Shape,
     recent: Shape,
+    /// Since the remembered mix was replaced, and for how long it is not replaced again, seconds.
+    since_shift_s: f64,
+    shift_rest_s: f64,
 }
 
 /// Offered cost per priority and offered requests per tier.
@@ -58,6 +70,13 @@ impl Shape {
         self.tier_events.iter().sum()
     }
 
+    fn add(&mut self, other: &Self) {
+        let cost = self.cost.iter_mut().zip(other.cost.iter());
+        cost.for_each(|(cost, more)| *cost += more);
+        let events = self.tier_events.iter_mut().zip(&other.tier_events);
+        events.for_each(|(events, more)| *events += more);
+    }
+
     fn scale(&mut self, by: f64) {
         self.cost.iter_mut().for_each(|cost| *cost *= by);
         self.tier_events.iter_mut().for_each(|events| *events *= by);
@@ -72,6 +91,8 @@ impl Arrivals {
             window: Window::default(),
             shape: Shape::new(),
             recent: Shape::new(),
+            since_shift_s: f64::INFINITY,
+            shift_rest_s: 0.0,
         }
     }
 
@@ -90,10 +111,14 @@ impl Arrivals {
         self.total.get()
     }
 
-    /// Offered cost per second that is beyond doubt, and since how many seconds the load has been what
-    /// it is.
-    pub(crate) fn beyond_doubt(&self) -> (f64, f64) {
-        (self.total.at_least(), self.total.age_s())
+    /// Offered cost per second at least and at most, to two standard errors.
+    pub(crate) fn bounds(&self) -> (f64, f64) {
+        self.total.bounds()
+    }
+
+    /// For how many seconds the load has been what it is.
+    pub(crate) const fn steady_s(&self) -> f64 {
+        self.total.age_s()
     }
 
     /// Cost of the arrivals that could be independent: what their scatter is made of.
@@ -102,7 +127,8 @@ impl Arrivals {
     }
 
     /// Closes a tick of `dt_s` seconds: brings the total up to date, forgets a little of the shape.
-    pub(crate) fn tick(&mut self, dt_s: f64) {
+    /// Returns whether a window of the total was complete.
+    pub(crate) fn tick(&mut self, dt_s: f64) -> bool {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.seconds = dt_s;
         self.window.add(&fresh);
@@ -111,21 +137,38 @@ impl Arrivals {
         // gone must be noticed as fast as one that comes.
         let wanted = TOTAL_WINDOW_EVENTS * self.total.scatter();
         let expected_s = TOTAL_WINDOW_EVENTS * self.total.grain() / self.total.get();
-        if self.window.events >= wanted || self.window.seconds >= expected_s.min(TOTAL_WINDOW_MAX_S)
-        {
-            self.total.observe(&std::mem::take(&mut self.window));
+        let complete = self.window.events >= wanted
+            || self.window.seconds >= expected_s.min(TOTAL_WINDOW_MAX_S);
+        if complete {
+            let before = self.total.get();
+            let changed = self.total.observe(&std::mem::take(&mut self.window));
+            if changed && self.total.get() > before && before > 0.0 {
+                self.doubt_the_mix();
+            }
         }
         if fresh.events > 0.0 {
             let by_events = SHAPE_MEMORY_EVENTS * dt_s / fresh.events;
             let memory = by_events.clamp(SHAPE_MEMORY_S, SHAPE_MEMORY_MAX_S);
             self.shape.scale((-dt_s / memory).exp());
         }
+        self.since_shift_s += dt_s;
         if self.recent.events() >= SHIFT_WINDOW_EVENTS {
-            if self.mix_changed() {
+            if self.since_shift_s >= self.shift_rest_s && self.mix_changed() {
                 std::mem::swap(&mut self.shape, &mut self.recent);
+                // A mix that has just changed and changes again is one that goes back and forth: what it
+                // is on average is known better than what it is now.
+                let again = self.since_shift_s < SHIFT_AGAIN * self.shift_rest_s;
+                let rest_s = if again {
+                    2.0 * self.shift_rest_s
+                } else {
+                    SHIFT_REST_S
+                };
+                self.shift_rest_s = rest_s.min(SHAPE_MEMORY_S);
+                self.since_shift_s = 0.0;
             }
             self.recent.scale(0.0);
         }
+        complete
     }
 
     /// The threshold up to which the offered load fits into `budget` (cost per second): whole
@@ -145,6 +188,17 @@ impl Arrivals {
             left -= rate;
         }
         Rank::OPEN
+    }
+
+    /// What suddenly comes on top need not have the mix of what came before. (Ten requests a second, 28 % of
+    /// them t1; then ten times as many t3 to t5: for two seconds, until the mix was known to have changed,
+    /// t1 was taken for three times what could be done, and cut.)
+    fn doubt_the_mix(&mut self) {
+        let (known, recent) = (self.shape.events(), self.recent.events());
+        if known > 0.0 && recent >= DOUBT_EVENTS {
+            self.shape.scale((DOUBT_SHARE * recent / known).min(1.0));
+            self.shape.add(&self.recent);
+        }
     }
 
     /// Whether some tier's recent share is off by more than chance allows.
@@ -254,5 +308,56 @@ mod tests {
         arrivals.tick(1.0);
         assert_eq!(arrivals.threshold(999.0).priority().tier(), Tier::T1);
         assert_eq!(arrivals.threshold(1_001.0).priority().tier(), Tier::T2);
+    }
+
+    /// Offers of this tier within a tick of 5 ms.
+    fn tick_of(arrivals: &mut Arrivals, tier: Tier, offers: u32) -> bool {
+        (0..offers)
+            .for_each(|n| arrivals.offer(ring_rank(tier, keyless_position(u64::from(n))), 1));
+        arrivals.tick(0.005)
+    }
+
+    #[test]
+    fn a_mix_that_goes_back_and_forth_is_averaged() {
+        let mut arrivals = Arrivals::new();
+        let mut astray = 0;
+        for tick in 0..3_000 {
+            let tier = if tick / 3 % 2 == 0 {
+                Tier::T1
+            } else {
+                Tier::T5
+            };
+            tick_of(&mut arrivals, tier, 300);
+            // Three quarters of the load: all of t1, half of t5.
+            let levels = arrivals.threshold(0.75 * arrivals.rate()).levels();
+            astray += u32::from(tick >= 1_000 && (levels - 704.0).abs() > 50.0);
+        }
+        // Every two seconds it is allowed to believe in a change, and needs some ticks to forget it.
+        assert!(astray < 100, "{astray} of 2,000 ticks");
+    }
+
+    #[test]
+    fn a_load_that_is_gone_is_noticed_in_the_time_it_should_have_come_in() {
+        let mut arrivals = Arrivals::new();
+        (0..100).for_each(|_| {
+            tick_of(&mut arrivals, Tier::T3, 61);
+        });
+        assert!((arrivals.rate() - 12_200.0).abs() < 100.0);
+        tick_of(&mut arrivals, Tier::T3, 4);
+        assert_eq!(arrivals.rate(), 800.0, "one tick later");
+    }
+
+    #[test]
+    fn what_suddenly_comes_on_top_is_not_taken_for_the_mix_before() {
+        let mut arrivals = Arrivals::new();
+        (0..400).for_each(|_| {
+            tick_of(&mut arrivals, Tier::T1, 2);
+        });
+        // Forty times as much, all of it t5: a budget of twice the old load lets all of t1 in.
+        tick_of(&mut arrivals, Tier::T5, 80);
+        assert!(arrivals.threshold(800.0).priority().tier() >= Tier::T1);
+        tick_of(&mut arrivals, Tier::T5, 80);
+        let threshold = arrivals.threshold(0.3 * arrivals.rate());
+        assert_eq!(threshold.priority().tier(), Tier::T5, "{threshold}");
     }
 }

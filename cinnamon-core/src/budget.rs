@@ -30,9 +30,11 @@ const ENGAGE_REQUESTS_MAX_S: f64 = 1.0;
 const ENGAGE_TARGETS: f64 = 2.0;
 /// Engage at once when so many times the capacity is offered beyond doubt …
 const EVIDENT_LOAD: f64 = 1.1;
-/// … for so many ticks, and the backlog is over its target. A burst within a tick or two is for the
-/// queue.
-const EVIDENT_TICKS: f64 = 2.0;
+/// … for so long, and the backlog is over its target. A shorter burst is for the queue.
+const EVIDENT_S: f64 = 0.1;
+/// A backlog that the spare capacity will have worked off within this time is left alone: after a pause
+/// of the store nobody need go. Callers have deadlines of about a second.
+const DRAIN_S: f64 = 0.5;
 /// Disengage when the computed threshold has admitted everything for this long.
 const RELEASE_S: f64 = 1.0;
 /// A late tick is not evidence of as much as it spans.
@@ -58,8 +60,10 @@ pub(crate) struct Observed {
     pub(crate) grain: f64,
     /// The store stands still.
     pub(crate) stalled: bool,
-    /// Offered cost per second beyond doubt, and for how many seconds it has been so.
+    /// Offered cost per second, at least and at most.
     pub(crate) offered: (f64, f64),
+    /// For how many seconds the load has been what it is.
+    pub(crate) steady_s: f64,
 }
 
 /// The law's state.
@@ -136,7 +140,12 @@ impl BudgetLaw {
         let per_grain_s = per_capacity(seen.grain.max(seen.mean_cost));
         let target_s = target_s(seen.service_s, per_grain_s, dt_s);
         let tau_s = (5.0 * dt_s).max(2.0 * seen.service_s);
-        let error = ((wait_s - target_s) / tau_s - seen.idle_share).clamp(-1.0, 1.0);
+        let excess_s = wait_s - target_s;
+        let spare = 1.0 - per_capacity(seen.offered.1);
+        let mut error = (excess_s / tau_s - seen.idle_share).clamp(-1.0, 1.0);
+        if error > 0.0 && excess_s < DRAIN_S * spare {
+            error = 0.0;
+        }
         self.figures.wait_s = wait_s;
         self.figures.target_s = target_s;
         self.figures.error = error;
@@ -144,9 +153,8 @@ impl BudgetLaw {
         if !self.engaged {
             let standing = wait_s
                 > engage_s(seen.service_s, per_request_s, dt_s).max(ENGAGE_TARGETS * target_s);
-            let (offered, since_s) = seen.offered;
-            let evident = offered > EVIDENT_LOAD * capacity
-                && since_s >= EVIDENT_TICKS * dt_s
+            let evident = seen.offered.0 > EVIDENT_LOAD * capacity
+                && seen.steady_s >= EVIDENT_S
                 && wait_s > target_s;
             if capacity <= 0.0 || !(standing || seen.evicted || evident) {
                 return Step::Open;
@@ -227,7 +235,8 @@ mod tests {
             mean_cost: 1.0,
             grain: 1.0,
             stalled: false,
-            offered: (0.0, 0.0),
+            offered: (0.0, f64::INFINITY),
+            steady_s: 0.0,
         }
     }
 
@@ -322,5 +331,77 @@ mod tests {
             ..seen(0.0, 1.0)
         });
         assert!((before - law.figures().terms.i) <= 0.3 * DT_MAX_S + 1e-9);
+    }
+
+    #[test]
+    fn evident_overload_engages_before_the_backlog_stands() {
+        let over = Observed {
+            offered: (1_200.0, 1_600.0),
+            steady_s: 0.2,
+            ..seen(60.0, 0.0)
+        };
+        assert_eq!(law().step(&over), Step::Engaged);
+        let burst = Observed {
+            steady_s: 0.02,
+            ..over
+        };
+        assert_eq!(law().step(&burst), Step::Open, "too short to be a load");
+        let doubtful = Observed {
+            offered: (1_050.0, 2_000.0),
+            ..over
+        };
+        assert_eq!(law().step(&doubtful), Step::Open);
+        let short = Observed {
+            backlog_cost: 10.0,
+            ..over
+        };
+        assert_eq!(law().step(&short), Step::Open, "under target");
+    }
+
+    #[test]
+    fn a_backlog_that_the_spare_capacity_works_off_by_itself_is_left_alone() {
+        let mut law = law();
+        law.step(&seen(150.0, 0.0));
+        let after_a_pause = Observed {
+            offered: (600.0, 700.0),
+            ..seen(150.0, 0.0)
+        };
+        law.step(&after_a_pause);
+        assert_eq!((law.figures().error, law.budget()), (0.0, 1_000.0));
+        law.step(&Observed {
+            backlog_cost: 300.0,
+            ..after_a_pause
+        });
+        assert!(law.budget() < 1_000.0, "too much for half a second of it");
+    }
+
+    #[test]
+    fn nothing_is_learned_from_a_stall_nor_while_the_gate_holds_nobody_back() {
+        let mut law = law();
+        law.step(&seen(101.0, 0.0));
+        for _ in 0..1_000 {
+            law.step(&Observed {
+                stalled: true,
+                ..seen(400.0, 0.0)
+            });
+        }
+        assert_eq!(law.figures().terms.i, 0.0);
+        for _ in 0..50 {
+            law.threshold_set(true, 0.01);
+            law.step(&seen(0.0, 0.3));
+        }
+        assert_eq!(law.figures().terms.i, 0.0);
+    }
+
+    #[test]
+    fn clustered_arrivals_want_a_longer_backlog() {
+        let mut law = law();
+        law.step(&seen(0.0, 0.0));
+        let plain = law.target_s();
+        law.step(&Observed {
+            grain: 30.0,
+            ..seen(0.0, 0.0)
+        });
+        assert!(law.target_s() > 2.0 * plain, "{} {plain}", law.target_s());
     }
 }

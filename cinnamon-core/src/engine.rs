@@ -34,7 +34,7 @@ const QUEUE_SECONDS: f64 = 0.1;
 /// Upper bound on what is derived; a larger queue must be asked for.
 const QUEUE_LEN_DERIVED_MAX: u32 = 65_536;
 /// The sweep trims the backlog to this many targets …
-const SWEEP_TARGETS: f64 = 1.5;
+const SWEEP_TARGETS: f64 = 2.0;
 /// … and at engagement to this many: then the backlog is a heap of the past, not the scatter of the
 /// present, and is to be back at its target within two ticks.
 const SWEEP_TARGETS_FIRST: f64 = 0.8;
@@ -560,14 +560,18 @@ impl Engine {
     /// near its target. Without it the gate would pay for what the queue holds by refusing better
     /// work: t0+t1 at 2x on 10 rps rose from 0.947 to 0.991 of its offers.
     fn sweep(&mut self) {
-        let targets = if self.steering.just_engaged() {
+        let first = self.steering.just_engaged();
+        let targets = if first {
             SWEEP_TARGETS_FIRST
         } else {
             SWEEP_TARGETS
         };
         let allowed = targets * self.steering.target_s() * self.steering.capacity();
         while self.queue.cost() as f64 > allowed {
-            let beyond = |worst: &Entry| whole_level(worst.rank) >= self.threshold;
+            let beyond = |worst: &Entry| {
+                let tier = worst.rank.priority().tier();
+                whole_level(worst.rank) >= self.threshold || (first && tier >= Tier::T2)
+            };
             if !self.queue.worst().is_some_and(beyond) {
                 return;
             }

@@ -7,7 +7,7 @@
 /// Standard deviations beyond which a window is suspicious; two running are a change.
 const SUSPICIOUS_SIGMAS: f64 = 3.0;
 /// Standard deviations beyond which one window is a change.
-const CERTAIN_SIGMAS: f64 = 6.0;
+const CERTAIN_SIGMAS: f64 = 5.0;
 /// The memory holds at least so many independent events: at ten a second, one second of them is known
 /// to a third only …
 const MEMORY_EVENTS: f64 = 60.0;
@@ -72,7 +72,10 @@ pub(crate) struct Rate {
     grain: f64,
     /// Seconds since the estimate began afresh; young estimates average all they have.
     age_s: f64,
-    suspicious: bool,
+    /// How long windows have been off on the same side, seconds; negative below.
+    suspicious_s: f64,
+    /// A fall must last so long.
+    fall_s: f64,
     /// How many times as much as independent events the events scatter, at least 1: batches of thirty
     /// scatter thirty times as much.
     scatter: f64,
@@ -87,10 +90,18 @@ impl Rate {
             rate: 0.0,
             grain: 1.0,
             age_s: 0.0,
-            suspicious: false,
+            suspicious_s: 0.0,
+            fall_s: 0.0,
             scatter: 1.0,
             last: Window::EMPTY,
         }
+    }
+
+    /// The same, but a fall must last for `fall_s` seconds and two windows.
+    pub(crate) const fn slow_to_fall(memory_s: f64, fall_s: f64) -> Self {
+        let mut rate = Self::new(memory_s);
+        rate.fall_s = fall_s;
+        rate
     }
 
     /// Cost per second; 0 until the first window.
@@ -108,14 +119,14 @@ impl Rate {
         self.scatter
     }
 
-    /// Cost per second that it is at least, to two standard errors.
-    pub(crate) fn at_least(&self) -> f64 {
+    /// Cost per second that it is at least and at most, to two standard errors.
+    pub(crate) fn bounds(&self) -> (f64, f64) {
         if self.age_s <= 0.0 || self.rate <= 0.0 {
-            return 0.0;
+            return (0.0, f64::INFINITY);
         }
         let known_s = self.age_s.min(self.memory_s());
-        let error = (self.grain() / (self.rate * known_s)).sqrt();
-        self.rate * (1.0 - 2.0 * error)
+        let error = 2.0 * (self.grain() / (self.rate * known_s)).sqrt();
+        (self.rate * (1.0 - error), self.rate * (1.0 + error))
     }
 
     /// How long it has not changed, seconds.
@@ -147,51 +158,77 @@ impl Rate {
         self.set_scatter(self.scatter + SCATTER_GAIN * (sample - self.scatter));
     }
 
-    /// Lets the next window replace the estimate.
-    pub(crate) fn relearn(&mut self) {
-        self.age_s = 0.0;
-        self.suspicious = false;
+    /// Lets the next window count for as much as all that is known so far, which then was learned from so
+    /// many events.
+    pub(crate) fn relearn(&mut self, events: f64) {
+        self.age_s = self
+            .age_s
+            .min(events * self.grain() / self.rate.max(f64::MIN_POSITIVE));
+        self.suspicious_s = 0.0;
     }
 
-    /// Sets the estimate from other evidence than a window.
-    pub(crate) fn set(&mut self, rate: f64) {
+    /// Sets the estimate from other evidence than a window, worth so many events. (Worth none, the first
+    /// window would replace it, and that may be one with a pause in it.)
+    pub(crate) fn set(&mut self, rate: f64, events: f64) {
         self.rate = rate;
+        self.suspicious_s = 0.0;
+        self.age_s = self
+            .age_s
+            .max(events * self.grain() / rate.max(f64::MIN_POSITIVE));
     }
 
-    pub(crate) fn observe(&mut self, window: &Window) {
+    /// Takes in a window; whether it replaced what was known.
+    pub(crate) fn observe(&mut self, window: &Window) -> bool {
         if window.seconds <= 0.0 {
-            return;
+            return false;
         }
         if window.cost > 0.0 {
             self.grain = window.cost_squared / window.cost;
         }
         if self.age_s == 0.0 {
             self.restart(window);
-            return;
+            return true;
         }
         let expected = self.rate.max(f64::MIN_POSITIVE);
         let sigma = (expected * self.grain() / window.seconds).sqrt();
-        let off = (window.rate() - self.rate).abs();
-        let suspicious = off > SUSPICIOUS_SIGMAS * sigma;
-        if off > CERTAIN_SIGMAS * sigma || (suspicious && self.suspicious) {
-            self.restart(window);
-            return;
+        let off = window.rate() - self.rate;
+        if off.abs() > SUSPICIOUS_SIGMAS * sigma {
+            // Neither believed nor blended in unless it is certain or the one before said the same.
+            let since_s = if off * self.suspicious_s > 0.0 {
+                self.suspicious_s
+            } else {
+                0.0
+            };
+            let certain = off.abs() > CERTAIN_SIGMAS * sigma || since_s != 0.0;
+            let fall_s = if since_s == 0.0 {
+                0.0
+            } else {
+                window.seconds - since_s
+            };
+            let believed = if off > 0.0 || self.fall_s == 0.0 {
+                certain
+            } else {
+                fall_s >= self.fall_s
+            };
+            if believed {
+                self.restart(window);
+            } else {
+                self.suspicious_s = since_s + window.seconds.copysign(off);
+            }
+            return believed;
         }
-        self.suspicious = suspicious;
-        if suspicious {
-            // Neither believed nor blended in: the next window decides.
-            return;
-        }
+        self.suspicious_s = 0.0;
         self.age_s += window.seconds;
         let smooth = 1.0 - (-window.seconds / self.memory_s()).exp();
         let gain = smooth.max(window.seconds / self.age_s);
         self.rate += gain * (window.rate() - self.rate);
+        false
     }
 
     fn restart(&mut self, window: &Window) {
         self.rate = window.rate();
         self.age_s = window.seconds;
-        self.suspicious = false;
+        self.suspicious_s = 0.0;
     }
 }
 
@@ -257,5 +294,56 @@ mod tests {
         assert_eq!(rate.get(), 100.0);
         rate.observe(&window(2.0, 0.0, 1.0));
         assert_eq!(rate.get(), 0.0);
+    }
+
+    #[test]
+    fn batches_are_learned_to_scatter_and_a_step_is_not_scatter() {
+        let tick = |events: f64| window(0.02, events, 1.0);
+        let mut rate = Rate::new(0.5);
+        rate.observe(&window(1.0, 700.0, 1.0));
+        // Thirty at once in every other tick or so, as 700 a second come in batches of thirty.
+        for n in 0..300 {
+            let batch = [30.0, 0.0, 0.0, 30.0, 0.0, 30.0, 0.0][n % 7];
+            rate.learn_scatter(&tick(batch));
+        }
+        assert!((15.0..60.0).contains(&rate.scatter()), "{}", rate.scatter());
+        let mut stepped = Rate::new(0.5);
+        stepped.observe(&window(1.0, 700.0, 1.0));
+        (0..50).for_each(|_| stepped.learn_scatter(&tick(14.0)));
+        stepped.learn_scatter(&tick(168.0));
+        stepped.learn_scatter(&tick(168.0));
+        assert!(stepped.scatter() < 1.5, "{}", stepped.scatter());
+    }
+
+    #[test]
+    fn what_scatters_more_must_be_further_off_to_be_news() {
+        let mut steady = Rate::new(0.5);
+        let mut clustered = Rate::new(0.5);
+        clustered.set_scatter(30.0);
+        for rate in [&mut steady, &mut clustered] {
+            rate.observe(&window(1.0, 1_000.0, 1.0));
+        }
+        let off = window(0.06, 120.0, 1.0);
+        assert!(steady.observe(&off), "replaced");
+        assert!(!clustered.observe(&off), "blended");
+        let (least, most) = clustered.bounds();
+        assert!(least < 800.0 && most > 1_200.0, "{least} {most}");
+    }
+
+    #[test]
+    fn a_fall_that_must_last_is_believed_when_it_has() {
+        let mut rate = Rate::slow_to_fall(1.0, 0.05);
+        let known = || window(0.02, 20.0, 1.0);
+        (0..50).for_each(|_| {
+            rate.observe(&known());
+        });
+        // A window with a pause in it, then as before: not a fall, nor is another one later.
+        let paused = window(0.08, 20.0, 1.0);
+        assert!(!rate.observe(&paused));
+        assert!(!rate.observe(&known()) && !rate.observe(&paused));
+        assert!((rate.get() - 1_000.0).abs() < 1.0, "{}", rate.get());
+        assert!(rate.observe(&paused), "two running, and longer than 50 ms");
+        assert_eq!(rate.get(), 250.0);
+        assert!(rate.observe(&window(0.02, 60.0, 1.0)), "a rise at once");
     }
 }

@@ -42,28 +42,32 @@ impl Parts {
     };
 }
 
-/// Before t1 is cut into, so many ticks must agree that it is needed; before t0, so many. A burst within
-/// a tick looks like fifty times the capacity for a tick or two; the queue covers the gap.
-const CAUTION_TICKS: [(Tier, u32); 2] = [(Tier::T0, 20), (Tier::T1, 5)];
+/// Before t0, or t1, is cut into, so many ticks must agree that it is needed, and so many windows of
+/// arrivals. A burst within a tick looks like fifty times the capacity for a tick or two; on a quiet service
+/// one window of arrivals is a guess. The queue covers the gap.
+const CAUTION: [(Tier, u32, u32); 2] = [(Tier::T0, 20, 10), (Tier::T1, 5, 3)];
 
-/// Keeps the threshold off the most important tiers until it has asked for them for some ticks running.
+/// Keeps the threshold off the most important tiers until enough has been seen that asks for them.
 #[derive(Debug, Default)]
 struct Caution {
-    /// For so many ticks the threshold has been wanted within each tier of [`CAUTION_TICKS`], or above.
-    agreed: [u32; CAUTION_TICKS.len()],
+    /// For so many ticks, and windows, running the threshold has been wanted below the end of each tier
+    /// of [`CAUTION`].
+    agreed: [(u32, u32); CAUTION.len()],
 }
 
 impl Caution {
-    fn temper(&mut self, wanted: Rank) -> Rank {
+    /// `wanted`, or as much of it as has been agreed on; `news` when there was a window in this tick.
+    fn temper(&mut self, wanted: Rank, news: bool) -> Rank {
         let mut threshold = wanted;
-        for ((tier, ticks), agreed) in CAUTION_TICKS.iter().zip(&mut self.agreed) {
+        for ((tier, least_ticks, least_windows), agreed) in CAUTION.iter().zip(&mut self.agreed) {
             let end = Rank::threshold((tier.index() + 1) * COHORTS, 0.0);
             if wanted >= end {
-                *agreed = 0;
+                *agreed = (0, 0);
                 continue;
             }
-            *agreed = agreed.saturating_add(1);
-            if *agreed < *ticks {
+            agreed.0 = agreed.0.saturating_add(1);
+            agreed.1 = agreed.1.saturating_add(u32::from(news));
+            if agreed.0 < *least_ticks || agreed.1 < *least_windows {
                 threshold = threshold.max(end);
             }
         }
@@ -89,6 +93,10 @@ pub(crate) struct Steering {
     /// Cost refused since because its callers would not wait, less what idle slots could have done
     /// of it: the backlog that a lane without patience hides.
     unwilling_cost: f64,
+    /// How long nothing has come back although all slots were taken, seconds.
+    quiet_s: f64,
+    /// For longer than this, and the store stands still, seconds.
+    stall_s: f64,
     since: SinceTick,
 }
 
@@ -102,6 +110,8 @@ struct SinceTick {
     used_slot_s: f64,
     /// Seconds without a free slot.
     busy_s: f64,
+    /// Seconds of these in which the store stood still.
+    stalled_s: f64,
     completed: Window,
     entered: u32,
     left: u32,
@@ -139,6 +149,8 @@ impl Steering {
             flow: FlowLaw::new(),
             threshold: Rank::OPEN,
             unwilling_cost: 0.0,
+            quiet_s: 0.0,
+            stall_s: f64::INFINITY,
             since: SinceTick::default(),
         }
     }
@@ -165,8 +177,15 @@ impl Steering {
         since.backlog_cost_s += queued_cost as f64 * dt_s;
         since.idle_slot_s += f64::from(slots.free()) * dt_s;
         since.used_slot_s += f64::from(slots.in_use) * dt_s;
-        if slots.free() == 0 {
-            since.busy_s += dt_s;
+        if slots.free() > 0 {
+            self.quiet_s = 0.0;
+            return;
+        }
+        since.busy_s += dt_s;
+        self.quiet_s += dt_s;
+        let stalled_s = self.quiet_s - self.stall_s;
+        if stalled_s > 0.0 {
+            since.stalled_s += stalled_s.min(dt_s);
         }
     }
 
@@ -193,6 +212,7 @@ impl Steering {
     /// sheds by the ratio of the two.
     pub(crate) fn completed(&mut self, cost: u32) {
         self.since.completed.count(cost);
+        self.quiet_s = 0.0;
     }
 
     /// Such work held its slot for so long, and whether that is evidence of the service time.
@@ -228,13 +248,15 @@ impl Steering {
         }
         let mut since = std::mem::take(&mut self.since);
         let dt_s = since.seconds;
-        since.completed.seconds = dt_s;
+        since.completed.seconds = dt_s - since.stalled_s;
+        since.busy_s -= since.stalled_s;
         self.summary = self.service.roll(dt_s);
+        self.stall_s = self.capacity.stall_s();
         let promised = f64::from(slots.limit) * self.capacity.mean_cost() / self.summary.mean_s;
         let scatter = self.summary.scatter;
         self.capacity
             .tick(&since.completed, since.busy_s, promised, scatter);
-        self.arrivals.tick(dt_s);
+        let news = self.arrivals.tick(dt_s);
 
         let idle_share =
             since.idle_slot_s / (since.idle_slot_s + since.used_slot_s).max(f64::MIN_POSITIVE);
@@ -252,8 +274,9 @@ impl Steering {
             capacity,
             mean_cost: self.capacity.mean_cost(),
             grain: self.arrivals.grain(),
-            stalled: self.capacity.is_stalled(),
-            offered: self.arrivals.beyond_doubt(),
+            stalled: self.quiet_s > self.stall_s,
+            offered: self.arrivals.bounds(),
+            steady_s: self.arrivals.steady_s(),
         };
         self.threshold = match self.law {
             Law::Flow => {
@@ -267,12 +290,12 @@ impl Steering {
             }
             Law::Budget => {
                 let step = self.budget.step(&seen);
-                self.just_engaged = step == Step::Engaged;
-                if self.just_engaged {
+                self.just_engaged = step == Step::Engaged && seen.offered.1 > capacity;
+                if step == Step::Engaged {
                     self.capacity.relearn();
                 }
                 let mut threshold = self.arrivals.threshold(self.budget.budget());
-                threshold = self.caution.temper(threshold);
+                threshold = self.caution.temper(threshold, news);
                 if !self.parts.fraction && !threshold.is_open() {
                     threshold = Rank::new(threshold.priority(), 0);
                 }
@@ -391,5 +414,43 @@ impl Steering {
             target_wait_s: self.budget.target_s(),
             tick_s,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_tiers_are_cut_into_only_after_some_ticks_and_some_windows_agree() {
+        let wanted = Rank::threshold(200, 0.5);
+        let end_of_t1 = Rank::threshold(2 * COHORTS, 0.0);
+        let mut caution = Caution::default();
+        for tick in 1..=4 {
+            assert_eq!(caution.temper(wanted, true), end_of_t1, "tick {tick}");
+        }
+        assert_eq!(caution.temper(wanted, true), wanted, "the fifth");
+        assert_eq!(caution.temper(Rank::OPEN, true), Rank::OPEN);
+        for _ in 0..100 {
+            assert_eq!(
+                caution.temper(wanted, false),
+                end_of_t1,
+                "no news, no agreement"
+            );
+        }
+        let mut caution = Caution::default();
+        let nothing = Rank::threshold(0, 0.0);
+        let end_of_t0 = Rank::threshold(COHORTS, 0.0);
+        let seen: Vec<Rank> = (0..20).map(|_| caution.temper(nothing, true)).collect();
+        assert_eq!(
+            (seen[3], seen[4], seen[18], seen[19]),
+            (end_of_t1, end_of_t0, end_of_t0, nothing)
+        );
+        let t3 = Rank::threshold(3 * COHORTS, 0.5);
+        assert_eq!(
+            Caution::default().temper(t3, true),
+            t3,
+            "lower tiers at once"
+        );
     }
 }

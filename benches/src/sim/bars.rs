@@ -13,6 +13,8 @@ pub enum Over {
     Median,
     /// The worst.
     Worst,
+    /// The mean: where a run may have one such request or none, it is the share over all runs.
+    Mean,
 }
 
 /// Which way is good.
@@ -31,7 +33,7 @@ pub struct Bar {
     pub name: &'static str,
     /// What is measured, with its unit.
     pub about: &'static str,
-    /// Median or worst.
+    /// Median, worst or mean.
     pub over: Over,
     /// At least or at most.
     pub sense: Sense,
@@ -138,11 +140,11 @@ pub const BARS: &[Bar] = &[
     Bar {
         name: "lost-in-calm",
         about: "share of the requests refused in calm",
-        over: Over::Worst,
+        over: Over::Mean,
         sense: Sense::AtMost,
         measure: |f| {
             let requests: u64 = f.offered.iter().sum();
-            f.refused as f64 / requests.max(1) as f64
+            f.refused_within as f64 / requests.max(1) as f64
         },
         roles: &[Role::Calm],
         bound: [Some(0.0), Some(0.005)],
@@ -303,6 +305,7 @@ pub fn judge(case: &Case, arm: &'static str, runs: &[Vec<Figures>]) -> Vec<Row> 
             let median = figures[figures.len() / 2];
             let value = match (bar.over, bar.sense) {
                 (Over::Median, _) => median,
+                (Over::Mean, _) => figures.iter().sum::<f64>() / figures.len() as f64,
                 (Over::Worst, Sense::AtLeast) => min,
                 (Over::Worst, Sense::AtMost) => max,
             };

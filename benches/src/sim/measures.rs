@@ -59,6 +59,9 @@ pub struct Figures {
     pub refused: u64,
     /// Of these, after they had waited.
     pub lost_in_queue: u64,
+    /// Requests refused before the phase was over: who came at its very end and had to go for what came
+    /// next was not refused in this weather.
+    pub refused_within: u64,
     /// Attempts over requests.
     pub amplification: f64,
     /// Share of the requests of the first two seconds that were refused.
@@ -197,6 +200,8 @@ impl<'a> Tally<'a> {
         *self.figures.verdicts.entry(trial.word()).or_default() += 1;
         self.figures.refused += u64::from(trial.is_refused());
         self.figures.lost_in_queue += u64::from(trial.is_lost_in_queue());
+        let within = trial.ended_s < self.start_s + self.figures.seconds;
+        self.figures.refused_within += u64::from(trial.is_refused() && within);
         if trial.is_shed() && trial.tier() == Tier::T0 {
             self.figures.t0_shed += 1;
         }
