@@ -132,7 +132,6 @@ impl Arrivals {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.seconds = dt_s;
         self.window.add(&fresh);
-        self.total.learn_scatter(&fresh);
         // As many events as say something, or the time in which they should have come: a load that is
         // gone must be noticed as fast as one that comes.
         let wanted = TOTAL_WINDOW_EVENTS * self.total.scatter();
@@ -146,6 +145,8 @@ impl Arrivals {
                 self.doubt_the_mix();
             }
         }
+        // After the judgement: a step must not raise the bar for itself.
+        self.total.learn_scatter(&fresh);
         if fresh.events > 0.0 {
             let by_events = SHAPE_MEMORY_EVENTS * dt_s / fresh.events;
             let memory = by_events.clamp(SHAPE_MEMORY_S, SHAPE_MEMORY_MAX_S);
