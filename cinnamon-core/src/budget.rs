@@ -72,6 +72,8 @@ pub(crate) struct BudgetLaw {
     pid: Pid,
     engaged: bool,
     open_for_s: f64,
+    /// Without anti-windup; only the laboratory wants that.
+    winds_up: bool,
     budget: f64,
     figures: Figures,
 }
@@ -106,6 +108,7 @@ impl BudgetLaw {
             pid: Pid::new(kp, ki_per_s, kd_s, INTEGRAL_MIN..=INTEGRAL_MAX),
             engaged: false,
             open_for_s: 0.0,
+            winds_up: false,
             budget: f64::INFINITY,
             figures: Figures::default(),
         }
@@ -171,7 +174,8 @@ impl BudgetLaw {
         // Nor from a gate that holds nobody back that it should hold back still less: the integral ran to
         // its lower bound in each calm after an overload, and the next one began with a budget of 1.2 C.
         let idle_gate = self.open_for_s > 0.0 && error < 0.0;
-        let learn_s = if seen.stalled || idle_gate { 0.0 } else { dt_s };
+        let teaches = self.winds_up || !(seen.stalled || idle_gate);
+        let learn_s = if teaches { dt_s } else { 0.0 };
         self.figures.terms = self.pid.update(error, learn_s);
         let wanted = 1.0 - self.figures.terms.sum();
         let share = wanted.clamp(BUDGET_MIN, BUDGET_MAX);
@@ -180,9 +184,10 @@ impl BudgetLaw {
         Step::Steering
     }
 
-    /// Takes the bounds off the integral term.
+    /// Lets the integral term wind up: no bounds, and it learns from everything.
     #[cfg(feature = "test-util")]
-    pub(crate) fn unbound(&mut self) {
+    pub(crate) fn let_wind_up(&mut self) {
+        self.winds_up = true;
         self.pid.unbound();
     }
 

@@ -25,7 +25,7 @@ const UNWILLING_TARGETS_MAX: f64 = 20.0;
 pub(crate) struct Parts {
     /// The boundary level is cut inside.
     pub(crate) fraction: bool,
-    /// The integral term is bounded.
+    /// The integral term is bounded, and learns only from what can teach it.
     pub(crate) anti_windup: bool,
     /// The distribution is learned from everything offered.
     pub(crate) offered: bool,
@@ -160,7 +160,7 @@ impl Steering {
     pub(crate) fn set_parts(&mut self, parts: Parts) {
         self.parts = parts;
         if !parts.anti_windup {
-            self.budget.unbound();
+            self.budget.let_wind_up();
         }
     }
 

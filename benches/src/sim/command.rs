@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::arms::{self, ARMS, Arm, Kind};
 use super::html;
+use super::outcome::Row;
 use super::run::{Outcome, Task, pieces, run};
 use super::scenario::{BUILT_IN, Named, ScenarioError, built_in};
 use super::table;
@@ -30,9 +31,12 @@ pub struct Options {
     /// Also the long scenarios, and 20 seeds everywhere for Cinnamon.
     #[arg(long)]
     pub long: bool,
-    /// One JSON object a line instead of tables.
+    /// One JSON object a line instead of tables: every figure that is held to a bar.
     #[arg(long)]
     pub json: bool,
+    /// With --json, also the figures that are only reported; their `bound` and `pass` are null.
+    #[arg(long, requires = "json")]
+    pub figures: bool,
     /// Where the report with the pictures goes.
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub report: PathBuf,
@@ -112,7 +116,8 @@ fn execute(options: &Options) -> Result<bool, CommandError> {
     let held = table::missed(&outcome.rows, "cinnamon").next().is_none();
     if options.json {
         let mut lines = String::new();
-        for row in &outcome.rows {
+        let wanted = |row: &&Row| options.figures || row.pass.is_some();
+        for row in outcome.rows.iter().filter(wanted) {
             lines +=
                 &serde_json::to_string(row).map_err(|error| write_error("a row", error.into()))?;
             lines.push('\n');

@@ -154,13 +154,13 @@ struct PhaseFile {
     bounds: Vec<Exception>,
 }
 
-/// A bound of this phase that is not the usual one, and why.
+/// Bounds of this phase that are not the usual ones, and why.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
-    /// The bar.
-    pub bar: String,
-    /// The bound here; the figure is only reported if there is none.
+    /// The bars.
+    pub bars: Vec<String>,
+    /// The bound here; the figures are only reported if there is none.
     pub bound: Option<f64>,
     /// Only for this service.
     pub service: Option<String>,
@@ -310,10 +310,11 @@ impl Named {
         if self.file.phases.is_empty() {
             return Err(missing("`phases` has no phase"));
         }
-        for exception in self.file.phases.iter().flat_map(|phase| &phase.bounds) {
-            if bars::BARS.iter().all(|bar| bar.name != exception.bar) {
+        let exceptions = self.file.phases.iter().flat_map(|phase| &phase.bounds);
+        for name in exceptions.flat_map(|exception| &exception.bars) {
+            if bars::BARS.iter().all(|bar| bar.name != name) {
                 let known: Vec<&str> = bars::BARS.iter().map(|bar| bar.name).collect();
-                return Err(self.unknown("bar", &exception.bar, &known.join(", ")));
+                return Err(self.unknown("bar", name, &known.join(", ")));
             }
         }
         self.file

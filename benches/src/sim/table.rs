@@ -1,15 +1,10 @@
 //! The outcome for a terminal.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::arms::{ARMS, Kind};
 use super::bars::{BARS, Bar, Sense};
 use super::outcome::Row;
-
-/// Arms that are compared by these figures, as medians over the phases in which more is asked than can
-/// be done.
-const COMPARED: [&str; 3] = ["goodput-median", "t0-t1-median", "inversions"];
 
 /// Bars of one arm: judged, held, and the closest call.
 #[derive(Debug, Default)]
@@ -100,54 +95,81 @@ fn bars_of(text: &mut String, rows: &[Row], arm: &str) {
     }
 }
 
+/// The arms side by side in the case that most of them run, phase by phase.
 fn arms(text: &mut String, rows: &[Row]) {
+    let mut cases: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|row| (&*row.scenario, row.service))
+        .collect();
+    cases.dedup();
+    let arms_of = |case: &(&str, &str)| {
+        let of_case = |row: &&Row| (&*row.scenario, row.service) == *case;
+        let mut names: Vec<&str> = rows.iter().filter(of_case).map(|row| row.arm).collect();
+        names.dedup();
+        names
+    };
+    // The first of those with the most.
+    let Some(case) = cases.iter().rev().max_by_key(|case| arms_of(case).len()) else {
+        return;
+    };
+    let of_case: Vec<&Row> = rows
+        .iter()
+        .filter(|row| (&*row.scenario, row.service) == *case && row.bar == "goodput-median")
+        .collect();
+    let mut phases: Vec<&str> = Vec::new();
+    for row in &of_case {
+        if !phases.contains(&&*row.phase) {
+            phases.push(&row.phase);
+        }
+    }
     let _ = writeln!(
         text,
-        "\nwhat each arm does under overload (median over phases) and what it misses"
+        "\n{} {}, phase by phase: goodput over the oracle's / t0 and t1 answered in time, per cent (medians)",
+        case.0, case.1
     );
-    let _ = writeln!(
-        text,
-        "  {:<18} {:>8} {:>8} {:>11} {:>8} {:>7}  first misses",
-        "arm", "goodput", "t0+t1", "inversions", "judged", "missed"
-    );
-    for arm in ARMS {
-        let of_arm: Vec<&Row> = rows.iter().filter(|row| row.arm == arm.name).collect();
-        if of_arm.is_empty() {
+    let _ = write!(text, "  {:<18}", "arm");
+    for phase in &phases {
+        let _ = write!(text, " {:>width$}", phase, width = column(phase));
+    }
+    let _ = writeln!(text, "  missed");
+    for arm in ARMS.iter().map(|arm| arm.name) {
+        if !of_case.iter().any(|row| row.arm == arm) {
             continue;
         }
-        let judged = of_arm.iter().filter(|row| row.pass.is_some()).count();
-        let misses: Vec<&Row> = missed(rows, arm.name).collect();
-        // Overloads are where inversions are judged.
-        let mut loaded: BTreeMap<(&str, &str, &str), ()> = BTreeMap::new();
-        for row in &of_arm {
-            if row.bar == "lost-queued" {
-                loaded.insert((&row.scenario, row.service, &row.phase), ());
-            }
+        let _ = write!(text, "  {arm:<18}");
+        for phase in &phases {
+            let of = |bar: &str| {
+                let mut rows = rows
+                    .iter()
+                    .filter(|row| (&*row.scenario, row.service) == *case);
+                rows.find(|row| row.arm == arm && row.phase == *phase && row.bar == bar)
+                    .map_or_else(
+                        || "-".to_owned(),
+                        |row| format!("{:.0}", 100.0 * row.median),
+                    )
+            };
+            let cell = format!("{}/{}", of("goodput-median"), of("protected"));
+            let _ = write!(text, " {cell:>width$}", width = column(phase));
         }
-        let median = |bar: &str| {
-            let mut values: Vec<f64> = of_arm
-                .iter()
-                .filter(|row| row.bar == bar)
-                .filter(|row| loaded.contains_key(&(&*row.scenario, row.service, &*row.phase)))
-                .map(|row| row.median)
-                .collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied()
-        };
-        let [goodput, protected, inversions] =
-            COMPARED.map(|bar| median(bar).map_or_else(|| "-".to_owned(), number));
+        let judged = rows
+            .iter()
+            .filter(|row| row.arm == arm && row.pass.is_some())
+            .count();
+        let misses: Vec<&Row> = missed(rows, arm).collect();
         let mut names: Vec<&str> = misses.iter().map(|row| row.bar).collect();
-        names.dedup();
         names.sort_unstable();
         names.dedup();
-        let _ = writeln!(
-            text,
-            "  {:<18} {goodput:>8} {protected:>8} {inversions:>11} {judged:>8} {:>7}  {}",
-            arm.name,
-            misses.len(),
-            names.into_iter().take(4).collect::<Vec<_>>().join(", ")
-        );
+        names.truncate(3);
+        let _ = write!(text, "  {} of {judged}", misses.len());
+        let _ = match names.is_empty() {
+            true => writeln!(text),
+            false => writeln!(text, ": {}", names.join(", ")),
+        };
     }
+}
+
+fn column(phase: &str) -> usize {
+    phase.len().max("100/100".len())
 }
 
 fn place(row: &Row) -> String {

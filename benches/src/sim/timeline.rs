@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cinnamon_core::TIERS;
-use cinnamon_core::simulation::Speed;
+use cinnamon_core::simulation::{Speed, View};
 
 use super::outcome::{Bin, Chart};
 use super::record::Record;
@@ -74,38 +74,49 @@ pub fn chart(case: &Case, arm: &'static str, record: &Record, oracle: &[bool]) -
     }
 }
 
-/// Fills in how the policy stood. A stretch in which it was not woken stands as the one before.
+/// Fills in how the policy stood. A stretch in which it was not woken stands as the one before ended.
 fn stands(bins: &mut [Bin], record: &Record, bin_of: impl Fn(f64) -> usize) {
     let mut next = record.stands.iter().peekable();
-    let mut last = Bin {
-        threshold: [768.0; 2],
-        binding: "nothing",
-        ..Bin::default()
-    };
+    let mut last = View::default();
     for (i, bin) in bins.iter_mut().enumerate() {
-        let mut threshold = [last.threshold[1]; 2];
-        let mut newest_first = false;
-        let mut woken = false;
+        let mut threshold: Option<[f64; 2]> = None;
         while let Some(stand) = next.next_if(|stand| bin_of(stand.at_s) <= i) {
-            let view = &stand.view;
-            if !woken {
-                threshold = [view.threshold; 2];
-            }
-            woken = true;
-            threshold = [
-                threshold[0].min(view.threshold),
-                threshold[1].max(view.threshold),
-            ];
-            newest_first |= view.newest_first;
-            last.backlog_s = [view.wait_s, view.wait_target_s];
-            last.codel = view.codel;
-            last.binding = view.binding;
+            last = stand.view;
+            let [least, most] = threshold.unwrap_or([last.threshold; 2]);
+            threshold = Some([least.min(last.threshold), most.max(last.threshold)]);
+            bin.newest_first |= last.newest_first;
         }
-        bin.threshold = threshold;
-        bin.newest_first = newest_first;
-        bin.backlog_s = last.backlog_s;
+        bin.threshold = threshold.unwrap_or([last.threshold; 2]);
+        bin.backlog_s = [last.wait_s, last.wait_target_s];
         bin.codel = last.codel;
         bin.binding = last.binding;
-        last.threshold = threshold;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Stand;
+    use super::*;
+
+    #[test]
+    fn a_stretch_without_a_wake_up_stands_as_the_one_before_ended() {
+        let stand = |at_s, threshold| Stand {
+            at_s,
+            view: View {
+                threshold,
+                ..View::default()
+            },
+        };
+        let record = Record {
+            stands: vec![stand(0.5, 768.0), stand(0.9, 100.0), stand(2.5, 300.0)],
+            ..Record::default()
+        };
+        let mut bins = vec![Bin::default(); 4];
+        stands(&mut bins, &record, |at_s| at_s as usize);
+        let thresholds: Vec<[f64; 2]> = bins.iter().map(|bin| bin.threshold).collect();
+        assert_eq!(
+            thresholds,
+            [[100.0, 768.0], [100.0; 2], [300.0; 2], [300.0; 2]]
+        );
     }
 }

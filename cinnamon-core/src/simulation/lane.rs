@@ -21,7 +21,8 @@ pub enum Defect {
     FrozenThreshold,
     /// The boundary level is admitted whole or not at all.
     NoFraction,
-    /// The integral term has no bounds.
+    /// The integral term has no bounds, and learns also while the store stands still and while the gate
+    /// holds nobody back.
     NoAntiWindup,
     /// The distribution is learned from what was admitted instead of what was offered.
     AdmittedHistogram,

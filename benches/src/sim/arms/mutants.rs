@@ -15,7 +15,7 @@ pub(super) const NO_FRACTION: Arm = Arm {
 
 pub(super) const NO_ANTI_WINDUP: Arm = Arm {
     name: "no-anti-windup",
-    about: "mutant: the integral term has no bounds",
+    about: "mutant: the integral term has no bounds and learns from everything",
     kind: Kind::Mutant,
     build: |scenario| defective(scenario, Defect::NoAntiWindup),
 };
