@@ -14,6 +14,8 @@ const TOTAL_MEMORY_S: f64 = 0.5;
 const TOTAL_WINDOW_EVENTS: f64 = 60.0;
 /// … or after this time.
 const TOTAL_WINDOW_MAX_S: f64 = 2.0;
+/// … or at this many times the age of the estimate, while that is made of fewer.
+const YOUNG_AGES: f64 = 2.0;
 /// Memory of the distribution …
 const SHAPE_MEMORY_S: f64 = 2.0;
 /// … or this many arrivals, whichever is longer …
@@ -136,8 +138,15 @@ impl Arrivals {
         // gone must be noticed as fast as one that comes.
         let wanted = TOTAL_WINDOW_EVENTS * self.total.scatter();
         let expected_s = TOTAL_WINDOW_EVENTS * self.total.grain() / self.total.get();
+        // What was learned from a window of a tick or two, after a fall, may be one request or none: the
+        // next window is not much longer, whatever it promises.
+        let young_s = if self.total.events() < TOTAL_WINDOW_EVENTS {
+            YOUNG_AGES * self.total.age_s()
+        } else {
+            TOTAL_WINDOW_MAX_S
+        };
         let complete = self.window.events >= wanted
-            || self.window.seconds >= expected_s.min(TOTAL_WINDOW_MAX_S);
+            || self.window.seconds >= expected_s.min(young_s).min(TOTAL_WINDOW_MAX_S);
         if complete {
             let before = self.total.get();
             let changed = self.total.observe(&std::mem::take(&mut self.window));
@@ -360,5 +369,40 @@ mod tests {
         tick_of(&mut arrivals, Tier::T5, 80);
         let threshold = arrivals.threshold(0.3 * arrivals.rate());
         assert_eq!(threshold.priority().tier(), Tier::T5, "{threshold}");
+    }
+
+    #[test]
+    fn what_is_known_from_one_request_is_soon_known_better() {
+        let mut arrivals = Arrivals::new();
+        (0..100).for_each(|_| {
+            tick_of(&mut arrivals, Tier::T1, 20);
+        });
+        // The load is gone but for ten a second, of which the first comes in the first window.
+        for n in 0..200 {
+            tick_of(&mut arrivals, Tier::T1, u32::from(n % 20 == 0));
+        }
+        assert!(
+            (5.0..15.0).contains(&arrivals.rate()),
+            "{}",
+            arrivals.rate()
+        );
+    }
+
+    #[test]
+    fn a_window_without_dear_requests_does_not_make_the_next_one_news() {
+        let mut arrivals = Arrivals::new();
+        for tick in 0..2_000 {
+            let dear = tick % 25 == 0;
+            (0..10).for_each(|n| arrivals.offer(ring_rank(Tier::T3, keyless_position(n)), 1));
+            if dear {
+                arrivals.offer(ring_rank(Tier::T3, 0), 450);
+            }
+            arrivals.tick(0.01);
+            let expected = 1_000.0 + 450.0 * 4.0;
+            if tick > 1_000 {
+                let off = (arrivals.rate() / expected - 1.0).abs();
+                assert!(off < 0.5, "{} in tick {tick}", arrivals.rate());
+            }
+        }
     }
 }

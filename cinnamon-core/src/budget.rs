@@ -16,6 +16,8 @@ pub(crate) const BUDGET_FLOOR: f64 = 0.02;
 /// Bounds of the integral term.
 const INTEGRAL_MIN: f64 = -0.25;
 const INTEGRAL_MAX: f64 = 0.5;
+/// The integral's time is at least this many times the loop's.
+const INTEGRAL_LOOPS: f64 = 3.0;
 /// Engage when the backlog is worth more than this many ticks and this many service times. Random
 /// bursts make a healthy small pool's queue stand, so it is the size that counts, not the time.
 const ENGAGE_TICKS: f64 = 5.0;
@@ -25,7 +27,7 @@ const ENGAGE_SERVICES: f64 = 5.0;
 /// requests on a single slot: 5 % of calm traffic at 0.8x was lost.)
 const ENGAGE_REQUESTS: f64 = 80.0;
 /// … but no longer than this: callers have deadlines of about a second.
-const ENGAGE_REQUESTS_MAX_S: f64 = 1.0;
+const ENGAGE_REQUESTS_MAX_S: f64 = 2.0;
 /// … and more than this many backlog targets: what is wanted while engaged is no reason to engage.
 const ENGAGE_TARGETS: f64 = 2.0;
 /// Engage at once when so many times the capacity is offered beyond doubt …
@@ -175,8 +177,12 @@ impl BudgetLaw {
         // its lower bound in each calm after an overload, and the next one began with a budget of 1.2 C.
         let idle_gate = self.open_for_s > 0.0 && error < 0.0;
         let teaches = self.winds_up || !(seen.stalled || idle_gate);
-        let learn_s = if teaches { dt_s } else { 0.0 };
-        self.figures.terms = self.pid.update(error, learn_s);
+        let learn_s = if teaches {
+            dt_s * self.integral_share(tau_s)
+        } else {
+            0.0
+        };
+        self.figures.terms = self.pid.update(error, dt_s, learn_s);
         let wanted = 1.0 - self.figures.terms.sum();
         let share = wanted.clamp(BUDGET_MIN, BUDGET_MAX);
         self.figures.saturated = wanted != share || self.pid.at_bound();
@@ -189,6 +195,29 @@ impl BudgetLaw {
     pub(crate) fn let_wind_up(&mut self) {
         self.winds_up = true;
         self.pid.unbound();
+    }
+
+    /// The capacity is another than was thought: the trim made up for the difference, and now would count it
+    /// twice. (A capacity that had fallen to 0.4 was believed after ten seconds at 4 a second; by then the
+    /// integral was full, and t1 was cut for five more.)
+    pub(crate) fn forget_trim(&mut self) {
+        if !self.winds_up {
+            self.pid.reset();
+        }
+    }
+
+    /// By how much slower than `ki` the integral must be. The backlog integrates what was let in too much,
+    /// so the proportional term alone takes `tau/kp` to pay it back; an integral that is faster than three of
+    /// these swings. (At 4 a second and 1.25 s of service it filled within seconds, emptied as fast, and t1
+    /// was cut on the way.)
+    fn integral_share(&self, tau_s: f64) -> f64 {
+        let (kp, ki_per_s) = self.pid.gains();
+        let most_per_s = kp * kp / (INTEGRAL_LOOPS * tau_s);
+        if ki_per_s > most_per_s {
+            most_per_s / ki_per_s
+        } else {
+            1.0
+        }
     }
 
     /// Tells the law what its budget came to. Once everything has been admitted for a second the
@@ -408,5 +437,37 @@ mod tests {
             ..seen(0.0, 0.0)
         });
         assert!(law.target_s() > 2.0 * plain, "{} {plain}", law.target_s());
+    }
+
+    #[test]
+    fn the_integral_is_slower_where_the_loop_is() {
+        let trim_after = |service_s: f64| {
+            let mut law = law();
+            let slow = Observed {
+                service_s,
+                ..seen(10_000.0, 0.0)
+            };
+            (0..100).for_each(|_| {
+                law.step(&slow);
+            });
+            law.figures().terms.i
+        };
+        assert!(
+            trim_after(0.02) > 20.0 * trim_after(1.25),
+            "{}",
+            trim_after(1.25)
+        );
+    }
+
+    #[test]
+    fn another_capacity_makes_the_trim_void() {
+        let mut law = law();
+        (0..100).for_each(|_| {
+            law.step(&seen(200.0, 0.0));
+        });
+        assert!(law.figures().terms.i > 0.1);
+        law.forget_trim();
+        law.step(&seen(0.0, 0.0));
+        assert!(law.figures().terms.i <= 0.0);
     }
 }

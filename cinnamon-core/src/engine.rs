@@ -38,7 +38,7 @@ const SWEEP_TARGETS: f64 = 2.0;
 /// … and at engagement to this many: then the backlog is a heap of the past, not the scatter of the
 /// present, and is to be back at its target within two ticks.
 const SWEEP_TARGETS_FIRST: f64 = 0.8;
-/// More than one slot in four free, and nobody waiting: the gate yields. In an overload the backlog at
+/// More than one slot in four free, more than one in all, and nobody waiting: the gate yields. In an overload the backlog at
 /// the boundary keeps the slots full, and so many are never free.
 const IDLE_SLOTS_SHARE: u32 = 4;
 /// A gate that nobody moved for this long belongs to a dead or starved control thread: it opens.
@@ -227,6 +227,7 @@ impl Engine {
         self.advance(now);
         match self.queue.remove(id) {
             Some(entry) => {
+                self.steering.lost_for_impatience(entry.cost);
                 self.count(entry.rank, Verdict::Cancel);
                 true
             }
@@ -477,7 +478,7 @@ impl Engine {
     fn idles(&self) -> bool {
         self.steering.yields()
             && self.queue.is_empty()
-            && self.limit.saturating_sub(self.in_use) > self.limit / IDLE_SLOTS_SHARE
+            && self.limit.saturating_sub(self.in_use) > (self.limit / IDLE_SLOTS_SHARE).max(1)
             && self.binding == Binding::Backlog { lane: self.lane }
     }
 

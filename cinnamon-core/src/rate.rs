@@ -13,6 +13,8 @@ const CERTAIN_SIGMAS: f64 = 5.0;
 const MEMORY_EVENTS: f64 = 60.0;
 /// … but is never longer than this.
 const MEMORY_MAX_S: f64 = 10.0;
+/// Memory of how dear requests are, seconds: long enough for the rare ones.
+const GRAIN_MEMORY_S: f64 = 10.0;
 /// Weight of one tick in the estimate of the scatter: a memory of fifty ticks.
 const SCATTER_GAIN: f64 = 0.02;
 /// One tick counts for at most so many times the present estimate, so that a step in load is not taken
@@ -70,8 +72,12 @@ pub(crate) struct Rate {
     rate: f64,
     /// Cost of the "typical" event for the scatter: mean of squares over mean.
     grain: f64,
+    /// Cost and squared cost of what is remembered for it.
+    costs: (f64, f64),
     /// Seconds since the estimate began afresh; young estimates average all they have.
     age_s: f64,
+    /// Events seen since then.
+    events: f64,
     /// How long windows have been off on the same side, seconds; negative below.
     suspicious_s: f64,
     /// A fall must last so long.
@@ -89,7 +95,9 @@ impl Rate {
             memory_s,
             rate: 0.0,
             grain: 1.0,
+            costs: (0.0, 0.0),
             age_s: 0.0,
+            events: 0.0,
             suspicious_s: 0.0,
             fall_s: 0.0,
             scatter: 1.0,
@@ -134,6 +142,11 @@ impl Rate {
         self.age_s
     }
 
+    /// From how many events it is known.
+    pub(crate) const fn events(&self) -> f64 {
+        self.events
+    }
+
     fn memory_s(&self) -> f64 {
         let by_events_s = MEMORY_EVENTS * self.grain() / self.rate.max(f64::MIN_POSITIVE);
         self.memory_s.max(by_events_s.min(MEMORY_MAX_S))
@@ -164,7 +177,6 @@ impl Rate {
         self.age_s = self
             .age_s
             .min(events * self.grain() / self.rate.max(f64::MIN_POSITIVE));
-        self.suspicious_s = 0.0;
     }
 
     /// Sets the estimate from other evidence than a window, worth so many events. (Worth none, the first
@@ -182,8 +194,15 @@ impl Rate {
         if window.seconds <= 0.0 {
             return false;
         }
-        if window.cost > 0.0 {
-            self.grain = window.cost_squared / window.cost;
+        // Remembered, and not of the last window alone: one without any of the dear requests would make the
+        // next one with them a change.
+        let keep = (-window.seconds / GRAIN_MEMORY_S).exp();
+        self.costs = (
+            keep * self.costs.0 + window.cost,
+            keep * self.costs.1 + window.cost_squared,
+        );
+        if self.costs.0 > 0.0 {
+            self.grain = self.costs.1 / self.costs.0;
         }
         if self.age_s == 0.0 {
             self.restart(window);
@@ -219,6 +238,7 @@ impl Rate {
         }
         self.suspicious_s = 0.0;
         self.age_s += window.seconds;
+        self.events += window.events;
         let smooth = 1.0 - (-window.seconds / self.memory_s()).exp();
         let gain = smooth.max(window.seconds / self.age_s);
         self.rate += gain * (window.rate() - self.rate);
@@ -228,6 +248,7 @@ impl Rate {
     fn restart(&mut self, window: &Window) {
         self.rate = window.rate();
         self.age_s = window.seconds;
+        self.events = window.events;
         self.suspicious_s = 0.0;
     }
 }

@@ -186,7 +186,7 @@ mod tests {
             clients: Clients {
                 retries: 2,
                 retry_after_s: 0.001,
-                patience_s: None,
+                ..Clients::default()
             },
             ..Scenario::default()
         };

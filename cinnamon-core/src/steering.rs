@@ -251,11 +251,16 @@ impl Steering {
         since.completed.seconds = dt_s - since.stalled_s;
         since.busy_s -= since.stalled_s;
         self.summary = self.service.roll(dt_s);
-        self.stall_s = self.capacity.stall_s();
+        self.stall_s = self.capacity.stall_s(self.summary.mean_s);
         let promised = f64::from(slots.limit) * self.capacity.mean_cost() / self.summary.mean_s;
         let scatter = self.summary.scatter;
-        self.capacity
-            .tick(&since.completed, since.busy_s, promised, scatter);
+        let busy_s = since.busy_s;
+        if self
+            .capacity
+            .tick(&since.completed, busy_s, promised, scatter)
+        {
+            self.budget.forget_trim();
+        }
         let news = self.arrivals.tick(dt_s);
 
         let idle_share =
@@ -317,7 +322,9 @@ impl Steering {
 
     /// Whether the gate yields to idle slots. The reference law is left as it was published.
     pub(crate) fn yields(&self) -> bool {
-        self.law == Law::Budget
+        // Where callers will not wait, slots are free now and then although too much is asked for.
+        let unwilling = self.unwilling_cost > 0.0 || self.since.lost_cost > 0.0;
+        self.law == Law::Budget && !unwilling
     }
 
     /// Whether the last tick engaged the gate.

@@ -287,6 +287,31 @@ fn off_admits_everything_without_slots_and_lets_the_waiters_in() {
     assert_at_rest(&lane.snapshot());
 }
 
+/// Who is still there after an overload.
+struct Load {
+    running: std::collections::VecDeque<cinnamon_core::OwnedPermit>,
+    waiting: Vec<cinnamon_core::AdmitOwned>,
+}
+
+impl Load {
+    /// Nobody comes any more; who waits is served, and everybody finishes. No tick meanwhile.
+    fn run_out(mut self) {
+        let (_, waker) = CountingWaker::new();
+        while let Some(permit) = self.running.pop_front() {
+            permit.finish(Completion::success());
+            self.waiting
+                .retain_mut(|admit| match admit.poll_admit(&waker) {
+                    Poll::Ready(result) => {
+                        self.running.extend(result.ok());
+                        false
+                    }
+                    Poll::Pending => true,
+                });
+        }
+        assert!(self.waiting.is_empty());
+    }
+}
+
 /// Drives a lane of `limit` slots into overload on the manual clock: one completion and `offers`
 /// offers of each tier a millisecond.
 fn overload(
@@ -295,7 +320,7 @@ fn overload(
     clock: &cinnamon_core::ManualClock,
     ms: u64,
     offers: u64,
-) -> std::collections::VecDeque<cinnamon_core::OwnedPermit> {
+) -> Load {
     let (_, waker) = CountingWaker::new();
     let mut running = std::collections::VecDeque::new();
     let mut waiting = Vec::new();
@@ -319,7 +344,7 @@ fn overload(
             controller.tick(clock.now());
         }
     }
-    running
+    Load { running, waiting }
 }
 
 #[test]
@@ -386,7 +411,7 @@ fn a_closed_gate_yields_to_idle_slots_of_its_own_lane() {
     let busy = overload(&controller, &read, &clock, 2_000, 1);
     let t5 = Request::new(Tier::T5).key(1);
     assert_eq!(read.try_admit(&t5).unwrap_err().reason(), Reason::Shed);
-    drop(busy);
+    busy.run_out();
     // The load is gone and every slot is free; the next tick, up to 20 ms away, will open the gate.
     assert!(read.snapshot().threshold_levels < 768.0);
     let first = read.try_admit(&t5).unwrap();
@@ -395,7 +420,7 @@ fn a_closed_gate_yields_to_idle_slots_of_its_own_lane() {
     assert_eq!(
         read.try_admit(&t5).unwrap_err().reason(),
         Reason::Shed,
-        "the last slot in four is for those whom the gate lets in"
+        "the last slot is for those whom the gate lets in"
     );
     let write = controller.lane("write").unwrap();
     assert_eq!(
@@ -412,13 +437,13 @@ fn a_gate_that_nobody_moves_any_more_opens() {
     let busy = overload(&controller, &lane, &clock, 2_000, 1);
     let t5 = Request::new(Tier::T5).key(1);
     assert_eq!(lane.try_admit(&t5).unwrap_err().reason(), Reason::Shed);
+    drop(busy);
     clock.advance(Duration::from_millis(2_001));
     assert!(
         lane.try_admit(&t5).is_ok(),
         "the control thread is dead: fail open"
     );
     assert_eq!(lane.snapshot().threshold, "open");
-    drop(busy);
 }
 
 #[test]

@@ -208,6 +208,8 @@ pub struct Burst {
 pub struct Clients {
     /// After so many seconds in the queue they give up (and say so); never, if `None`.
     pub patience_s: Option<f64>,
+    /// They ask for a slot now or not at all, and never wait.
+    pub never_wait: bool,
     /// A refused request is tried again up to so many times …
     pub retries: u8,
     /// … after this many seconds.

@@ -1,5 +1,7 @@
 //! Who comes, when, and with how much work.
 
+use std::time::Duration;
+
 use crate::clock::Instant;
 use crate::priority::{Priority, TIERS, Tier};
 use crate::request::{Class, Request};
@@ -154,6 +156,9 @@ impl<'a> Workload<'a> {
             }
         };
         let mut request = request.key(draw.key);
+        if self.scenario.clients.never_wait {
+            request = request.max_wait(Duration::ZERO);
+        }
         match self.tell(draw) {
             Tell::Nothing => {}
             Tell::Class => request = request.class(Class(draw.class)),
