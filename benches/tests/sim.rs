@@ -28,8 +28,8 @@ fn misses(rows: &[Row]) -> Vec<String> {
 /// service has a few hundred requests, one on a busy service millions.
 const SEEDS: &[(&str, u64)] = &[
     ("10rps", 20),
-    ("1000rps", 4),
-    ("32000rps", 1),
+    ("1000rps", 20),
+    ("32000rps", 3),
     ("320000rps", 1),
 ];
 

@@ -137,6 +137,7 @@ mod tests {
                 patience_s: Some(0.3),
                 retries: 1,
                 retry_after_s: 0.05,
+                ..Clients::default()
             },
             ..Scenario::default()
         }

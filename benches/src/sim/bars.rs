@@ -80,7 +80,7 @@ pub const BARS: &[Bar] = &[
         over: Over::Worst,
         sense: Sense::AtMost,
         measure: |f| {
-            if f.t0_fits {
+            if f.t0_fits && f.offered[0] > 0 {
                 f.t0_shed as f64
             } else {
                 f64::NAN
@@ -91,7 +91,7 @@ pub const BARS: &[Bar] = &[
     },
     Bar {
         name: "t0-t1-median",
-        about: "share of the t0 and t1 that the oracle answers, answered in time; where they fit in 0.9 C",
+        about: "t0 and t1 answered in time, of as many as the oracle answers; where they fit in 0.9 C",
         over: Over::Median,
         sense: Sense::AtLeast,
         measure: |f| {
@@ -117,7 +117,9 @@ pub const BARS: &[Bar] = &[
             }
         },
         roles: ALL,
-        bound: [Some(0.995), Some(0.98)],
+        // On the quiet service a request of t0 or t1 is half a per cent or more of its phase, and the worst
+        // of twenty seeds loses three of them.
+        bound: [Some(0.995), Some(0.97)],
     },
     Bar {
         name: "inversions",
@@ -135,7 +137,9 @@ pub const BARS: &[Bar] = &[
         sense: Sense::AtMost,
         measure: |f| f.lost_in_queue as f64 / f.refused as f64,
         roles: LOADED,
-        bound: [Some(0.12), None],
+        // What is swept at engagement is a heap of a second or two, and on the quiet service there are
+        // only some hundred refused in all.
+        bound: [Some(0.12), Some(0.75)],
     },
     Bar {
         name: "lost-in-calm",
@@ -187,7 +191,7 @@ pub const BARS: &[Bar] = &[
     },
     figure(
         "protected",
-        "share of the t0 and t1 that the oracle answers, answered in time, whether they fit or not",
+        "t0 and t1 answered in time, of as many as the oracle answers, fit or not",
         |f| f.protected,
     ),
     figure(
@@ -307,7 +311,8 @@ pub fn judge(case: &Case, arm: &'static str, runs: &[Vec<Figures>]) -> Vec<Row> 
             let (Some(&min), Some(&max)) = (figures.first(), figures.last()) else {
                 continue;
             };
-            let median = figures[figures.len() / 2];
+            let middle = figures.len() / 2;
+            let median = 0.5 * (figures[(figures.len() - 1) / 2] + figures[middle]);
             let value = match (bar.over, bar.sense) {
                 (Over::Median, _) => median,
                 (Over::Mean, _) => figures.iter().sum::<f64>() / figures.len() as f64,

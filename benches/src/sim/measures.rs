@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cinnamon_core::simulation::Scenario;
+use cinnamon_core::simulation::{Scenario, Speed};
 use cinnamon_core::{TIERS, Tier};
 
+use super::oracle::Oracle;
 use super::record::{Record, Stand, Trial};
 
 /// t0 and t1 count as protected where they ask for no more than this share of the capacity.
@@ -12,7 +13,7 @@ pub const PROTECTED_FIT: f64 = 0.9;
 /// The beginning of a phase in which the threshold may still be on its way, seconds; at most a fifth
 /// of the phase.
 const SETTLING_S: f64 = 2.0;
-/// Right after an overload: this long, seconds …
+/// Right after an overload: this long, seconds, at most a quarter of the phase …
 const SOON_S: f64 = 2.0;
 /// … and, where a request a tenth of a second is all there is, this long.
 const SOON_QUIET_S: f64 = 5.0;
@@ -49,7 +50,8 @@ pub struct Figures {
     pub t0_fits: bool,
     /// t0 refused by the gate.
     pub t0_shed: u64,
-    /// Share of t0 and t1 answered in time, of those that the oracle answers.
+    /// Share of t0 and t1 answered in time, of as many as the oracle answers; not a number if none.
+    /// (On a quiet service chance fills every slot now and then for as long as anybody can wait.)
     pub protected: f64,
     /// Work of higher tiers lost while work of lower tiers was served, as a share of capacity.
     pub inversions: f64,
@@ -64,7 +66,7 @@ pub struct Figures {
     pub refused_within: u64,
     /// Attempts over requests.
     pub amplification: f64,
-    /// Share of the requests of the first two seconds that were refused.
+    /// Share of the requests of the first two seconds (at most a quarter of the phase) that were refused.
     pub refused_soon: f64,
     /// Requests refused later than that (5 s on a quiet service).
     pub refused_later: u64,
@@ -78,7 +80,7 @@ pub struct Figures {
     pub engage_s: f64,
     /// From then until the backlog is first back at its target, seconds …
     pub converge_s: f64,
-    /// … and in ticks.
+    /// … and in ticks; as many as the phase has if it never is, or the gate never closes.
     pub converge_ticks: f64,
     /// From the start of the phase until the gate is open for good, seconds; not a number if it is
     /// never closed or stays so.
@@ -110,9 +112,10 @@ impl Figures {
 
 /// The figures of each phase.
 #[must_use]
-pub fn figures(scenario: &Scenario, record: &Record, oracle: &[bool]) -> Vec<Figures> {
+pub fn figures(scenario: &Scenario, record: &Record, oracle: &Oracle) -> Vec<Figures> {
+    let speed = Speed::of(scenario);
     let mut phases: Vec<Tally<'_>> = (0..scenario.phases.len())
-        .map(|phase| Tally::new(scenario, phase))
+        .map(|phase| Tally::new(scenario, &speed, phase))
         .collect();
     let mut trials = record.trials.iter().peekable();
     while let Some(trial) = trials.next() {
@@ -123,7 +126,8 @@ pub fn figures(scenario: &Scenario, record: &Record, oracle: &[bool]) -> Vec<Fig
             .peek()
             .is_none_or(|next| next.request != trial.request)
         {
-            tally.request(trial, oracle[trial.request as usize]);
+            let request = trial.request as usize;
+            tally.request(trial, oracle.answered[request], oracle.afresh[request]);
         }
     }
     phases
@@ -135,10 +139,13 @@ pub fn figures(scenario: &Scenario, record: &Record, oracle: &[bool]) -> Vec<Fig
 /// A phase while it is counted.
 struct Tally<'a> {
     scenario: &'a Scenario,
+    speed: &'a Speed,
     start_s: f64,
     figures: Figures,
     work: [f64; TIERS],
     oracle_work: [f64; TIERS],
+    afresh_work: f64,
+    afresh_protected: u64,
     soon: u64,
     soon_refused: u64,
     attempts: u64,
@@ -154,7 +161,7 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn new(scenario: &'a Scenario, phase: usize) -> Self {
+    fn new(scenario: &'a Scenario, speed: &'a Speed, phase: usize) -> Self {
         let described = &scenario.phases[phase];
         let mix = described.mix.as_ref().unwrap_or(&scenario.mix);
         let total: f64 = mix.iter().sum();
@@ -164,6 +171,7 @@ impl<'a> Tally<'a> {
         };
         Self {
             scenario,
+            speed,
             start_s: scenario.phase_start_s(phase),
             figures: Figures {
                 seconds: described.seconds,
@@ -173,6 +181,8 @@ impl<'a> Tally<'a> {
             },
             work: [0.0; TIERS],
             oracle_work: [0.0; TIERS],
+            afresh_work: 0.0,
+            afresh_protected: 0,
             soon: 0,
             soon_refused: 0,
             attempts: 0,
@@ -187,10 +197,15 @@ impl<'a> Tally<'a> {
     }
 
     fn soon_s(&self) -> f64 {
+        SOON_S.min(0.25 * self.figures.seconds)
+    }
+
+    /// From then on it is no longer soon.
+    fn later_s(&self) -> f64 {
         if self.scenario.service.capacity_per_s() < QUIET_PER_S {
             SOON_QUIET_S
         } else {
-            SOON_S
+            self.soon_s()
         }
     }
 
@@ -211,7 +226,7 @@ impl<'a> Tally<'a> {
     }
 
     /// The last attempt is what became of the request.
-    fn request(&mut self, trial: &Trial, by_oracle: bool) {
+    fn request(&mut self, trial: &Trial, by_oracle: bool, afresh: bool) {
         let tier = trial.tier().index();
         let work_s = f64::from(trial.work_s);
         let stretch_s = (INVERSION_SERVICES * self.scenario.service.mean_s).max(INVERSION_MIN_S);
@@ -221,11 +236,15 @@ impl<'a> Tally<'a> {
             self.stretch = stretch;
         }
         self.figures.offered[tier] += 1;
+        self.afresh_protected += u64::from(afresh && tier <= Tier::T1.index());
         self.figures.oracle[tier] += u64::from(by_oracle);
         self.figures.good[tier] += u64::from(trial.is_good());
         if trial.arrived_s < self.judged_until_s {
             if by_oracle {
                 self.oracle_work[tier] += work_s;
+            }
+            if afresh {
+                self.afresh_work += work_s;
             }
             if trial.is_good() {
                 self.work[tier] += work_s;
@@ -236,11 +255,11 @@ impl<'a> Tally<'a> {
             }
         }
         let after_s = trial.arrived_s - self.start_s;
-        if after_s < SOON_S {
+        if after_s < self.soon_s() {
             self.soon += 1;
             self.soon_refused += u64::from(trial.is_refused());
         }
-        if after_s >= self.soon_s() {
+        if after_s >= self.later_s() {
             self.figures.refused_later += u64::from(trial.is_refused());
         }
     }
@@ -261,22 +280,22 @@ impl<'a> Tally<'a> {
         self.close_stretch();
         let (work, oracle_work): (f64, f64) =
             (self.work.iter().sum(), self.oracle_work.iter().sum());
-        let possible = work.max(oracle_work);
+        let by_oracle = oracle_work.max(self.afresh_work);
+        let possible = work.max(by_oracle);
         let figures = &mut self.figures;
         figures.goodput = if possible > 0.0 { work / possible } else { 1.0 };
-        figures.excess = if oracle_work > 0.0 {
-            (work / oracle_work - 1.0).max(0.0)
+        figures.excess = if by_oracle > 0.0 {
+            (work / by_oracle - 1.0).max(0.0)
         } else {
             0.0
         };
         let protected = |of: &[u64; TIERS]| (of[0] + of[1]) as f64;
-        let answerable = protected(&figures.oracle);
-        figures.protected = if answerable > 0.0 {
-            (protected(&figures.good) / answerable).min(1.0)
-        } else {
-            1.0
-        };
-        let slot_s = f64::from(self.scenario.service.parallelism) * figures.seconds;
+        let answerable = protected(&figures.oracle).max(self.afresh_protected as f64);
+        // Not a number when there were none.
+        figures.protected = (protected(&figures.good) / answerable).min(1.0);
+        let (start_s, until_s) = (self.start_s, self.judged_until_s);
+        let speed = self.speed.done_by(until_s) - self.speed.done_by(start_s);
+        let slot_s = f64::from(self.scenario.service.parallelism) * speed;
         let slot_s = slot_s.max(f64::MIN_POSITIVE);
         figures.inversions = self.inverted / slot_s;
         for tier in 0..TIERS {
@@ -298,7 +317,7 @@ fn gate_figures(figures: &mut Figures, start_s: f64, stands: &[Stand]) {
     figures.step = 0.0;
     figures.engage_s = f64::NAN;
     figures.converge_s = f64::NAN;
-    figures.converge_ticks = f64::NAN;
+    figures.converge_ticks = stands.len() as f64;
     figures.release_s = f64::NAN;
     figures.saturated = f64::NAN;
     figures.flipping = f64::NAN;
@@ -423,7 +442,11 @@ mod tests {
             ..Record::default()
         };
         record.finish();
-        figures(&scenario(), &record, oracle).remove(0)
+        let oracle = Oracle {
+            answered: oracle.to_vec(),
+            afresh: oracle.to_vec(),
+        };
+        figures(&scenario(), &record, &oracle).remove(0)
     }
 
     #[test]
@@ -438,10 +461,10 @@ mod tests {
         ];
         let figures = measured(wrong, &[true, true, true]);
         assert!(
-            (figures.inversions - 0.02 / (20.0 * 30.0)).abs() < 1e-9,
+            (figures.inversions - 0.02 / (20.0 * 29.0)).abs() < 1e-9,
             "{figures:?}"
         );
-        assert!((figures.regret[1] - 0.02 / (20.0 * 30.0)).abs() < 1e-9);
+        assert!((figures.regret[1] - 0.02 / (20.0 * 29.0)).abs() < 1e-9);
     }
 
     #[test]

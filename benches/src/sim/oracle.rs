@@ -5,10 +5,14 @@
 //! time, by priority and then the newest, and never one that cannot; a request waits as long as its
 //! deadline allows. It never idles while there is work worth doing and never does work in vain.
 //!
+//! It answers twice. Once for the whole run, and once for each phase as if nothing had come before: right
+//! after an overload it still has a queue that whoever refused in time has not, and is no measure.
+//!
 //! No greedy schedule is the best of all for every trace: which of two long requests runs last in a
-//! phase decides some thousandths. So the measure takes, as the best that is known to be possible,
-//! the greater of what the oracle and what the run itself achieved; a ratio to it cannot exceed 1.
-//! [`Excess`](super::measures::Figures::excess) keeps what was cut off, and a test bounds it.
+//! phase decides some thousandths. So the measure takes, as the best that is known to be possible, the
+//! greatest of what the oracle achieved either way and what the run itself achieved; a ratio to it cannot
+//! exceed 1. [`Figures::excess`](super::measures::Figures::excess) keeps what was cut off, and a test bounds
+//! it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -19,16 +23,39 @@ use super::record::Trial;
 
 const LEVELS: usize = 768;
 
-/// For each request, in the order of arrival, whether the oracle answers it in time.
-#[must_use]
-pub fn answered(scenario: &Scenario, trials: &[Trial]) -> Vec<bool> {
-    let requests: Vec<&Trial> = trials.iter().filter(|trial| trial.attempt == 0).collect();
-    let speed = Speed::of(scenario);
+/// What the oracle answers in time: for each request, in the order of arrival.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// In the whole run.
+    pub answered: Vec<bool>,
+    /// If nothing had come before the request's phase.
+    pub afresh: Vec<bool>,
+}
+
+impl Oracle {
+    /// The oracle's answer to the requests of this run.
+    #[must_use]
+    pub fn of(scenario: &Scenario, trials: &[Trial]) -> Self {
+        let requests: Vec<&Trial> = trials.iter().filter(|trial| trial.attempt == 0).collect();
+        let speed = Speed::of(scenario);
+        let slots = scenario.service.parallelism as usize;
+        // Requests are in the order of arrival, so those of a phase stand together.
+        let mut afresh = Vec::with_capacity(requests.len());
+        for of_phase in requests.chunk_by(|a, b| a.phase == b.phase) {
+            afresh.extend(schedule(slots, &speed, of_phase));
+        }
+        Self {
+            answered: schedule(slots, &speed, &requests),
+            afresh,
+        }
+    }
+}
+
+fn schedule(slots: usize, speed: &Speed, requests: &[&Trial]) -> Vec<bool> {
     let mut waiting = Waiting::new();
     let mut answered = vec![false; requests.len()];
     // When running requests are done, as the bits of a positive float, which sort like the number.
     let mut running: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
-    let slots = scenario.service.parallelism as usize;
     let mut next = 0;
     loop {
         let arrival_s = requests.get(next).map_or(f64::INFINITY, |r| r.arrived_s);
@@ -126,7 +153,7 @@ mod tests {
             trial(4, 0.4, 0, 1.1),   // longer than its deadline: not worth a start
         ];
         assert_eq!(
-            answered(&one_slot(), &trials),
+            Oracle::of(&one_slot(), &trials).answered,
             [true, false, true, true, false]
         );
     }
@@ -136,7 +163,7 @@ mod tests {
         let mut scenario = one_slot();
         scenario.phases = vec![Phase::new("slow", 100.0, 1.0).capacity(0.5)];
         let trials = [trial(0, 0.0, 0, 0.6), trial(1, 0.0, 1, 0.4)];
-        assert_eq!(answered(&scenario, &trials), [false, true]);
+        assert_eq!(Oracle::of(&scenario, &trials).answered, [false, true]);
     }
 
     #[test]
@@ -144,8 +171,21 @@ mod tests {
         let mut again = trial(0, 0.0, 0, 0.1);
         again.attempt = 1;
         assert_eq!(
-            answered(&one_slot(), &[trial(0, 0.0, 0, 0.1), again]).len(),
+            Oracle::of(&one_slot(), &[trial(0, 0.0, 0, 0.1), again])
+                .answered
+                .len(),
             1
         );
+    }
+
+    #[test]
+    fn afresh_means_without_what_came_before_the_phase() {
+        let mut scenario = one_slot();
+        scenario.phases = vec![Phase::new("a", 1.0, 1.0), Phase::new("b", 9.0, 1.0)];
+        let mut second = trial(1, 1.0, 0, 0.9);
+        second.phase = 1;
+        let oracle = Oracle::of(&scenario, &[trial(0, 0.9, 0, 0.9), second]);
+        assert_eq!(oracle.answered, [true, false], "still busy with the first");
+        assert_eq!(oracle.afresh, [true, true]);
     }
 }

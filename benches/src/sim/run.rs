@@ -10,7 +10,7 @@ use cinnamon_core::simulation::{Arrivals, Scenario};
 use super::arms::Arm;
 use super::bars;
 use super::measures::{Figures, figures};
-use super::oracle;
+use super::oracle::Oracle;
 use super::outcome::{Chart, Row};
 use super::record::Record;
 use super::scenario::Case;
@@ -123,7 +123,7 @@ fn one(task: &Task, seed: u64) -> Result<Runs, ConfigError> {
     let mut case = task.case.clone();
     case.run.seed = seed;
     let closed = matches!(case.run.arrivals, Arrivals::Closed { .. });
-    let mut shared: Option<Vec<bool>> = None;
+    let mut shared: Option<Oracle> = None;
     let mut runs = Runs::new();
     for (i, &(arm, seeds)) in task.arms.iter().enumerate() {
         if seed > seeds {
@@ -135,10 +135,11 @@ fn one(task: &Task, seed: u64) -> Result<Runs, ConfigError> {
         drop(policy);
         record.finish();
         let oracle = match shared.take() {
-            Some(answered) if !closed => answered,
-            _ => oracle::answered(&case.run, &record.trials),
+            Some(oracle) if !closed => oracle,
+            _ => Oracle::of(&case.run, &record.trials),
         };
-        let chart = (seed == 1).then(|| timeline::chart(&case, arm.name, &record, &oracle));
+        let chart =
+            (seed == 1).then(|| timeline::chart(&case, arm.name, &record, &oracle.answered));
         runs.push((i, figures(&case.run, &record, &oracle), chart));
         shared = Some(oracle);
     }

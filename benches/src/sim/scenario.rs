@@ -424,6 +424,8 @@ built_in!(
     "on-off",
     "closed-loop",
     "retries",
+    "try-only",
+    "lockstep",
     "burst",
     "newest-first",
     "pauses-10",
