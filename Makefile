@@ -8,7 +8,7 @@ ROCKS_PACKAGES := -p cinnamon-rocks -p cinnamon-lab -p cinnamon-examples
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup rocksdb demo test lint docs bench
+.PHONY: help setup rocksdb demo sim test lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ rocksdb: setup ## compile RocksDB, once a machine
 
 demo: rocksdb ## see a node survive overload
 	$(ROCKS) run --release --locked -p cinnamon-lab -- demo
+
+sim: ## judge the law in virtual time; needs no RocksDB
+	$(CARGO) run --release --locked -p cinnamon-lab --no-default-features -- sim
 
 test: rocksdb ## run every test
 	$(CARGO) test --locked --all-features --all-targets

@@ -1,5 +1,5 @@
 //! CoDel, where it stays visible: the sojourn of the lowest occupied priority chooses the timeout in
-//! force and the order among waiters of one priority.
+//! force and the order among waiters of one tier.
 //!
 //! | state | entered when | timeout in force | order (adaptive) |
 //! |---|---|---|---|

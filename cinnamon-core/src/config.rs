@@ -52,7 +52,7 @@ pub enum Law {
     Flow,
 }
 
-/// Who of one priority is served first.
+/// Who of one tier is served first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -118,7 +118,7 @@ pub struct LaneSettings {
     /// Most bytes held by waiting requests. Default [`DEFAULT_QUEUE_BYTES_MAX`].
     #[serde(default = "default_queue_bytes_max")]
     pub queue_bytes_max: u64,
-    /// Order among waiters of one priority. Default [`Order::Adaptive`].
+    /// Order among waiters of one tier. Default [`Order::Adaptive`].
     #[serde(default)]
     pub order: Order,
     /// CoDel's target for the sojourn of the lowest occupied priority, microseconds, at least 1.

@@ -39,7 +39,7 @@
 //! queue stands, the gate is open. Once one does, a control law sets a budget of admitted cost per
 //! second from the measured capacity and the backlog, and the threshold is where the offered load,
 //! counted from the most important rank, exhausts the budget. Between the steps of the law a bounded
-//! queue serves the best priority first and lets the worst go.
+//! queue serves the best tier first and lets the worst priority go.
 //!
 //! # Promises
 //!

@@ -175,7 +175,7 @@ pub struct LaneSnapshot {
     pub d: f64,
     /// CoDel's state.
     pub codel: CodelState,
-    /// Whether the newest of a priority is served first now.
+    /// Whether the newest of a tier is served first now.
     pub newest_first: bool,
     /// The longest anybody may wait now, seconds; while not engaged it is for requests without a
     /// deadline or patience of their own.

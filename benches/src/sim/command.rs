@@ -24,8 +24,8 @@ pub struct Options {
     /// Only these arms (may be repeated); see `lab list`.
     #[arg(long = "arm", value_name = "ARM")]
     pub arms: Vec<String>,
-    /// Seeds 1 to N for every arm. By default 20 for Cinnamon on the smaller services, fewer where a run
-    /// has millions of requests.
+    /// Seeds 1 to N for every arm. By default 20 for Cinnamon on the smaller services, 4 and 2
+    /// where a run has millions of requests, and 2 for the other arms.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: Option<u64>,
     /// Also the long scenarios, and 20 seeds everywhere for Cinnamon.
@@ -278,9 +278,9 @@ const MIDDLE: &str = "1000rps";
 fn default_seeds(kind: Kind, service: &str, long: bool) -> u64 {
     match (kind, service) {
         (Kind::Product, _) if long => 20,
-        (Kind::Product, "32000rps") => 5,
-        (Kind::Product, "320000rps") => 3,
+        (Kind::Product, "32000rps") => 4,
+        (Kind::Product, "320000rps") => 2,
         (Kind::Product, _) => 20,
-        _ => 3,
+        _ => 2,
     }
 }

@@ -124,7 +124,7 @@ fn arms(text: &mut String, rows: &[Row]) {
     }
     let _ = writeln!(
         text,
-        "\n{} {}, phase by phase: goodput over the oracle's / t0 and t1 answered in time, per cent (medians)",
+        "\n{} {}, phase by phase: goodput / t0 and t1 answered in time, per cent of the oracle's (medians)",
         case.0, case.1
     );
     let _ = write!(text, "  {:<18}", "arm");

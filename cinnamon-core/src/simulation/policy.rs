@@ -46,7 +46,7 @@ pub struct View {
     pub saturated: bool,
     /// CoDel's state.
     pub codel: CodelState,
-    /// Newest first within a priority.
+    /// Newest first within a tier.
     pub newest_first: bool,
     /// What holds the threshold where it is, a word.
     pub binding: &'static str,

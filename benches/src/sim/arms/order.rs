@@ -1,4 +1,4 @@
-//! Cinnamon with a fixed order among waiters of one priority: what the adaptive order is worth.
+//! Cinnamon with a fixed order among waiters of one tier: what the adaptive order is worth.
 
 use cinnamon_core::simulation::{Policy, Scenario, VirtualLane};
 use cinnamon_core::{ConfigError, Order};
@@ -7,14 +7,14 @@ use super::{Arm, Kind, cinnamon};
 
 pub(super) const FIFO: Arm = Arm {
     name: "fifo",
-    about: "Cinnamon with the oldest of a priority always first",
+    about: "Cinnamon with the oldest of a tier always first",
     kind: Kind::Variant,
     build: |scenario| ordered(scenario, Order::Fifo),
 };
 
 pub(super) const LIFO: Arm = Arm {
     name: "lifo",
-    about: "Cinnamon with the newest of a priority always first",
+    about: "Cinnamon with the newest of a tier always first",
     kind: Kind::Variant,
     build: |scenario| ordered(scenario, Order::Lifo),
 };
