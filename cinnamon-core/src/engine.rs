@@ -390,6 +390,12 @@ impl Engine {
         self.steering.set_parts(parts);
     }
 
+    /// Takes the anti-windup out of the law.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn let_wind_up(&mut self) {
+        self.steering.let_wind_up();
+    }
+
     /// How the lane stands, for the laboratory.
     #[cfg(feature = "test-util")]
     pub(crate) fn view(&self) -> crate::simulation::View {

@@ -25,8 +25,6 @@ const UNWILLING_TARGETS_MAX: f64 = 20.0;
 pub(crate) struct Parts {
     /// The boundary level is cut inside.
     pub(crate) fraction: bool,
-    /// The integral term is bounded, and learns only from what can teach it.
-    pub(crate) anti_windup: bool,
     /// The distribution is learned from everything offered.
     pub(crate) offered: bool,
     /// The queue is swept.
@@ -36,7 +34,6 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) const ALL: Self = Self {
         fraction: true,
-        anti_windup: true,
         offered: true,
         sweep: true,
     };
@@ -159,9 +156,12 @@ impl Steering {
     #[cfg(feature = "test-util")]
     pub(crate) fn set_parts(&mut self, parts: Parts) {
         self.parts = parts;
-        if !parts.anti_windup {
-            self.budget.let_wind_up();
-        }
+    }
+
+    /// Takes the anti-windup out of the law.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn let_wind_up(&mut self) {
+        self.budget.let_wind_up();
     }
 
     pub(crate) const fn parts(&self) -> Parts {

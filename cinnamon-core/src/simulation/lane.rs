@@ -69,7 +69,7 @@ impl VirtualLane {
         let mut parts = Parts::ALL;
         match defect {
             Some(Defect::NoFraction) => parts.fraction = false,
-            Some(Defect::NoAntiWindup) => parts.anti_windup = false,
+            Some(Defect::NoAntiWindup) => engine.let_wind_up(),
             Some(Defect::AdmittedHistogram) => parts.offered = false,
             Some(Defect::NoSweep) => parts.sweep = false,
             Some(Defect::FrozenThreshold) | None => {}
