@@ -3,10 +3,8 @@
 //! It keeps the store busy, so a bar on goodput alone lets it pass; a bar on the important tiers
 //! must not.
 
-use cinnamon_core::Instant;
-use cinnamon_core::simulation::{Answer, Offer, Policy};
-
-use super::slots::{Next, Slots};
+use super::fixed::Fixed;
+use super::slots::Slots;
 use super::{Arm, Kind};
 
 pub(super) const ARM: Arm = Arm {
@@ -16,7 +14,7 @@ pub(super) const ARM: Arm = Arm {
     build: |scenario| {
         let parallelism = scenario.service.parallelism;
         let slots = Slots::new(parallelism).queue_len_max(queue_len_max(parallelism));
-        Ok(Box::new(AlwaysAdmit { slots }))
+        Ok(Box::new(Fixed::of(slots)))
     },
 };
 
@@ -31,29 +29,6 @@ pub(super) fn queue_len_max(parallelism: u32) -> usize {
     (parallelism as usize)
         .saturating_mul(QUEUE_LIMITS)
         .max(QUEUE_LEN_MIN)
-}
-
-#[derive(Debug)]
-struct AlwaysAdmit {
-    slots: Slots,
-}
-
-impl Policy for AlwaysAdmit {
-    fn offer(&mut self, _now: Instant, offer: &Offer) -> Answer {
-        self.slots.offer(offer.token, Instant::FAR_FUTURE)
-    }
-
-    fn cancel(&mut self, _now: Instant, token: u32) -> bool {
-        self.slots.cancel(token)
-    }
-
-    fn finish(&mut self, now: Instant, _token: u32, _cost: Option<u32>) {
-        self.slots.finish(now, Next::Oldest);
-    }
-
-    fn take_answers(&mut self, out: &mut Vec<(u32, Answer)>) {
-        self.slots.take_answers(out);
-    }
 }
 
 #[cfg(test)]

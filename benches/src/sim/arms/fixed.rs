@@ -21,9 +21,11 @@ pub(super) struct Fixed {
 
 impl Fixed {
     pub(super) fn new(limit: u32) -> Self {
-        Self {
-            slots: Slots::new(limit),
-        }
+        Self::of(Slots::new(limit))
+    }
+
+    pub(super) const fn of(slots: Slots) -> Self {
+        Self { slots }
     }
 }
 
