@@ -12,7 +12,7 @@ use super::arms::{self, ARMS, Arm, Kind};
 use super::html;
 use super::outcome::Row;
 use super::run::{Outcome, Task, pieces, run};
-use super::scenario::{BUILT_IN, Named, ScenarioError, built_in};
+use super::scenario::{BUILT_IN, Case, Named, ScenarioError, built_in};
 use super::table;
 
 /// Which scenarios, arms and seeds.
@@ -28,7 +28,7 @@ pub struct Options {
     /// where a run has millions of requests, and 2 for the other arms.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: Option<u64>,
-    /// Also the long scenarios, and 20 seeds everywhere for Cinnamon.
+    /// Also the long scenarios, one seed each, and 20 seeds of the others for Cinnamon: some five minutes.
     #[arg(long)]
     pub long: bool,
     /// One JSON object a line instead of tables: every figure that is held to a bar.
@@ -201,7 +201,7 @@ pub fn plan(options: &Options) -> Result<Vec<Task>, CommandError> {
                 chosen.clone()
             };
             let arms = arms.into_iter().map(|arm| {
-                let default = || default_seeds(arm.kind, case.service, options.long);
+                let default = || default_seeds(arm.kind, &case, &named, options.long);
                 (arm, options.seeds.unwrap_or_else(default))
             });
             let arms = arms.collect();
@@ -275,8 +275,10 @@ fn by_default(named: &Named, service: &str) -> Result<Vec<&'static Arm>, Command
 const MIDDLE: &str = "1000rps";
 
 /// Enough for a worst run to mean something, few enough for a minute on two cores.
-fn default_seeds(kind: Kind, service: &str, long: bool) -> u64 {
-    match (kind, service) {
+fn default_seeds(kind: Kind, case: &Case, named: &Named, long: bool) -> u64 {
+    match (kind, case.service) {
+        // Hours of traffic are many runs in one.
+        _ if named.file.long => 1,
         (Kind::Product, _) if long => 20,
         (Kind::Product, "32000rps") => 4,
         (Kind::Product, "320000rps") => 2,
