@@ -27,7 +27,7 @@ const ENGAGE_SERVICES: f64 = 5.0;
 /// requests on a single slot: 5 % of calm traffic at 0.8x was lost.)
 const ENGAGE_REQUESTS: f64 = 80.0;
 /// … but no longer than this: callers have deadlines. (With one second, one slot of 100 ms lost 2.6 % of
-/// calm traffic at 0.7x; with two, 0.2 %.)
+/// calm traffic at 0.7x; with two, less than half a per cent.)
 const ENGAGE_REQUESTS_MAX_S: f64 = 2.0;
 /// … and more than this many backlog targets: what is wanted while engaged is no reason to engage.
 const ENGAGE_TARGETS: f64 = 2.0;

@@ -111,7 +111,7 @@ impl Codel {
         }
     }
 
-    /// Whether the newest of a level goes first now.
+    /// Whether the newest of a tier goes first now.
     pub(crate) fn newest_first(&self) -> bool {
         match self.order {
             Order::Fifo => false,

@@ -6,7 +6,8 @@
 
 /// Standard deviations beyond which a window is suspicious; two running are a change.
 const SUSPICIOUS_SIGMAS: f64 = 3.0;
-/// Standard deviations beyond which one window is a change.
+/// Standard deviations beyond which one window is a change: one in three million by chance, and with
+/// six a load that has fallen to a third needs a window more to be believed.
 const CERTAIN_SIGMAS: f64 = 5.0;
 /// The memory holds at least so many independent events: at ten a second, one second of them is known
 /// to a third only …

@@ -1,5 +1,7 @@
 //! Faults that were found in this crate, each by the scenario that showed it.
 
+#![allow(clippy::expect_used, reason = "a failed expectation is a failed test")]
+
 mod support;
 
 use std::collections::VecDeque;
@@ -344,9 +346,12 @@ fn the_control_thread_goes_on_when_the_clock_is_set_back() {
 
 fn simulated(scenario: &Scenario) -> (PhaseReport, LaneSnapshot) {
     let slots = scenario.service.parallelism;
-    let mut lane = VirtualLane::new(Settings::one_lane("main", slots)).unwrap();
-    let report = scenario.run(&mut lane, &mut ()).unwrap();
-    (report.phases.last().unwrap().clone(), lane.snapshot())
+    let settings = Settings::one_lane("main", slots);
+    let mut lane = VirtualLane::new(settings).expect("settings are in bounds");
+    let report = scenario.run(&mut lane, &mut ());
+    let mut phases = report.expect("the scenario is in bounds").phases;
+    let last = phases.pop().expect("a phase");
+    (last, lane.snapshot())
 }
 
 /// A gate that yields to idle slots stood open to callers who never wait: between two of them slots are

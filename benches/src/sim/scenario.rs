@@ -311,6 +311,11 @@ impl Named {
             return Err(missing("`phases` has no phase"));
         }
         let exceptions = self.file.phases.iter().flat_map(|phase| &phase.bounds);
+        for service in exceptions.clone().filter_map(|e| e.service.as_ref()) {
+            if !self.file.services.contains(service) {
+                return Err(self.unknown("service", service, &self.file.services.join(", ")));
+            }
+        }
         for name in exceptions.flat_map(|exception| &exception.bars) {
             if bars::BARS.iter().all(|bar| bar.name != name) {
                 let known: Vec<&str> = bars::BARS.iter().map(|bar| bar.name).collect();
