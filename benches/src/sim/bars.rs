@@ -117,9 +117,7 @@ pub const BARS: &[Bar] = &[
             }
         },
         roles: ALL,
-        // On the quiet service a request of t0 or t1 is half a per cent or more of its phase, and the worst
-        // of twenty seeds loses three of them.
-        bound: [Some(0.995), Some(0.97)],
+        bound: [Some(0.995), Some(0.98)],
     },
     Bar {
         name: "inversions",
