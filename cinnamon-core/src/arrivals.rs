@@ -27,7 +27,8 @@ const SHIFT_WINDOW_EVENTS: f64 = 200.0;
 /// Standard deviations by which a tier's share must be off for the mix to count as changed: six
 /// tiers are compared every window, so three would fire by chance every minute.
 const SHIFT_SIGMAS: f64 = 4.5;
-/// When the total has jumped, what was known of the mix counts for this share of the recent arrivals …
+/// When the total has jumped, what was known of the mix counts for about this share of the recent
+/// arrivals …
 const DOUBT_SHARE: f64 = 0.2;
 /// … if there are so many.
 const DOUBT_EVENTS: f64 = 30.0;

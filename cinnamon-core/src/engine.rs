@@ -38,8 +38,8 @@ const SWEEP_TARGETS: f64 = 2.0;
 /// … and at engagement to this many: then the backlog is a heap of the past, not the scatter of the
 /// present, and is to be back at its target within two ticks.
 const SWEEP_TARGETS_FIRST: f64 = 0.8;
-/// More than one slot in four free, more than one in all, and nobody waiting: the gate yields. In an overload the backlog at
-/// the boundary keeps the slots full, and so many are never free.
+/// More than one slot in four free, more than one in all, and nobody waiting: the gate yields. In an
+/// overload the backlog at the boundary keeps the slots full, and so many are never free.
 const IDLE_SLOTS_SHARE: u32 = 4;
 /// A gate that nobody moved for this long belongs to a dead or starved control thread: it opens.
 const GATE_STALE_NS: u64 = 2_000_000_000;

@@ -153,9 +153,12 @@ impl Rate {
         self.memory_s.max(by_events_s.min(MEMORY_MAX_S))
     }
 
-    /// Says how much the events scatter, where that is known from elsewhere.
+    /// Says how much the events scatter, where that is known from elsewhere. What is not a number (work
+    /// that took no time has no scatter) changes nothing.
     pub(crate) fn set_scatter(&mut self, scatter: f64) {
-        self.scatter = scatter.clamp(1.0, SCATTER_MAX);
+        if !scatter.is_nan() {
+            self.scatter = scatter.clamp(1.0, SCATTER_MAX);
+        }
     }
 
     /// Learns from two ticks running how much the events scatter. The difference between them, and not
@@ -331,6 +334,8 @@ mod tests {
         assert!((15.0..60.0).contains(&rate.scatter()), "{}", rate.scatter());
         let mut stepped = Rate::new(0.5);
         stepped.observe(&window(1.0, 700.0, 1.0));
+        stepped.set_scatter(f64::NAN);
+        assert_eq!(stepped.scatter(), 1.0);
         (0..50).for_each(|_| stepped.learn_scatter(&tick(14.0)));
         stepped.learn_scatter(&tick(168.0));
         stepped.learn_scatter(&tick(168.0));

@@ -244,6 +244,8 @@ impl Steering {
     /// One control step; returns the threshold this lane needs.
     pub(crate) fn tick(&mut self, slots: Slots) -> Rank {
         if self.since.seconds < DT_MIN_S {
+            // The first sweep is for the tick that engaged, not for one that a waiter kicked off after it.
+            self.just_engaged = false;
             return self.threshold;
         }
         let mut since = std::mem::take(&mut self.since);
@@ -327,7 +329,7 @@ impl Steering {
         self.law == Law::Budget && !unwilling
     }
 
-    /// Whether the last tick engaged the gate.
+    /// Whether the last tick engaged the gate on a load that need not fit.
     pub(crate) const fn just_engaged(&self) -> bool {
         self.just_engaged
     }
