@@ -262,6 +262,31 @@ pub const BARS: &[Bar] = &[
     figure("regret-t3", "the same for t3", |f| f.regret[3]),
     figure("regret-t4", "the same for t4", |f| f.regret[4]),
     figure("regret-t5", "the same for t5", |f| f.regret[5]),
+    figure(
+        "instead-t1",
+        "work of t1 served while a higher tier lost as much, share of capacity",
+        |f| f.served_instead[1],
+    ),
+    figure(
+        "instead-t2",
+        "work of t2 served while a higher tier lost as much, share of capacity",
+        |f| f.served_instead[2],
+    ),
+    figure(
+        "instead-t3",
+        "work of t3 served while a higher tier lost as much, share of capacity",
+        |f| f.served_instead[3],
+    ),
+    figure(
+        "instead-t4",
+        "work of t4 served while a higher tier lost as much, share of capacity",
+        |f| f.served_instead[4],
+    ),
+    figure(
+        "instead-t5",
+        "work of t5 served while a higher tier lost as much, share of capacity",
+        |f| f.served_instead[5],
+    ),
     share("success-t0", "share of t0 answered in time", |f| {
         f.success(Tier::ALL[0])
     }),

@@ -55,6 +55,8 @@ pub struct Figures {
     pub protected: f64,
     /// Work of higher tiers lost while work of lower tiers was served, as a share of capacity.
     pub inversions: f64,
+    /// The same by the tier that was served in their place.
+    pub served_instead: [f64; TIERS],
     /// Per tier: work that the oracle answers in time and the run does not, as a share of capacity.
     pub regret: [f64; TIERS],
     /// Requests refused in any way, over all attempts.
@@ -157,7 +159,7 @@ struct Tally<'a> {
     stretch: usize,
     lost: [f64; TIERS],
     served: [f64; TIERS],
-    inverted: f64,
+    inverted: [f64; TIERS],
 }
 
 impl<'a> Tally<'a> {
@@ -192,7 +194,7 @@ impl<'a> Tally<'a> {
             stretch: 0,
             lost: [0.0; TIERS],
             served: [0.0; TIERS],
-            inverted: 0.0,
+            inverted: [0.0; TIERS],
         }
     }
 
@@ -269,7 +271,7 @@ impl<'a> Tally<'a> {
         let mut lost_above = 0.0;
         for tier in 0..TIERS {
             let inverted = self.served[tier].min(lost_above);
-            self.inverted += inverted;
+            self.inverted[tier] += inverted;
             lost_above += self.lost[tier] - inverted;
         }
         self.lost = [0.0; TIERS];
@@ -297,7 +299,8 @@ impl<'a> Tally<'a> {
         let speed = self.speed.done_by(until_s) - self.speed.done_by(start_s);
         let slot_s = f64::from(self.scenario.service.parallelism) * speed;
         let slot_s = slot_s.max(f64::MIN_POSITIVE);
-        figures.inversions = self.inverted / slot_s;
+        figures.served_instead = self.inverted.map(|work_s| work_s / slot_s);
+        figures.inversions = figures.served_instead.iter().sum();
         for tier in 0..TIERS {
             figures.regret[tier] = (self.oracle_work[tier] - self.work[tier]).max(0.0) / slot_s;
         }
@@ -460,6 +463,10 @@ mod tests {
             trial(2, 5, End::Good),
         ];
         let figures = measured(wrong, &[true, true, true]);
+        assert_eq!(
+            figures.served_instead[4], figures.inversions,
+            "the t4, not the t5"
+        );
         assert!(
             (figures.inversions - 0.02 / (20.0 * 29.0)).abs() < 1e-9,
             "{figures:?}"
