@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
-use cinnamon_core::{Request, Tier};
+use cinnamon_core::{Mode, Request, Tier};
 use cinnamon_rocks::{Store, StoreOptions};
 use clap::Args;
 use hdrhistogram::Histogram;
@@ -211,7 +211,7 @@ fn checkpoint(base: &Path, path: &Path) -> Result<()> {
 /// was served: a first idea of the capacity.
 fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
     const MEASURE: Duration = Duration::from_millis(1_500);
-    store.controller().set_off(true);
+    store.controller().set_mode(Mode::Off);
     let start = clock.now();
     let client = |number: u64| {
         let mut rng = Rng::new(seed ^ ((number + 1) << 32));

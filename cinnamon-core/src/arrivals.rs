@@ -86,6 +86,42 @@ impl Shape {
     }
 }
 
+/// Offered cost per second of each priority, over one lane or several.
+#[derive(Debug)]
+pub(crate) struct Levels(Box<[f64; PRIORITIES]>);
+
+impl Levels {
+    pub(crate) fn new() -> Self {
+        Self(Box::new([0.0; PRIORITIES]))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(0.0);
+    }
+
+    /// As [`Arrivals::threshold`], over all lanes added.
+    pub(crate) fn threshold(&self, budget: f64) -> Rank {
+        walk(self.0.iter().copied(), budget)
+    }
+
+    /// Offered cost per second of the levels before that of `rank`.
+    pub(crate) fn below(&self, rank: Rank) -> f64 {
+        self.0[..rank.priority().level()].iter().sum()
+    }
+}
+
+/// Where the rates of the levels, from the most important on, exhaust `budget`.
+fn walk(rates: impl Iterator<Item = f64>, budget: f64) -> Rank {
+    let mut left = budget;
+    for (level, rate) in rates.enumerate() {
+        if rate > left {
+            return Rank::threshold(level, left / rate);
+        }
+        left -= rate;
+    }
+    Rank::OPEN
+}
+
 impl Arrivals {
     pub(crate) fn new() -> Self {
         Self {
@@ -186,19 +222,21 @@ impl Arrivals {
     /// levels, then the share of the next one that still fits.
     pub(crate) fn threshold(&self, budget: f64) -> Rank {
         let known: f64 = self.shape.cost.iter().sum();
-        if known <= 0.0 || !budget.is_finite() {
+        if known <= 0.0 {
             return Rank::OPEN;
         }
         let scale = self.total.get() / known;
-        let mut left = budget;
-        for (level, &cost) in self.shape.cost.iter().enumerate() {
-            let rate = cost * scale;
-            if rate > left {
-                return Rank::threshold(level, left / rate);
-            }
-            left -= rate;
+        walk(self.shape.cost.iter().map(|cost| cost * scale), budget)
+    }
+
+    /// Adds the offered cost per second of each priority.
+    pub(crate) fn add_to(&self, levels: &mut Levels) {
+        let known: f64 = self.shape.cost.iter().sum();
+        if known > 0.0 {
+            let scale = self.total.get() / known;
+            let sums = levels.0.iter_mut().zip(self.shape.cost.iter());
+            sums.for_each(|(sum, cost)| *sum += cost * scale);
         }
-        Rank::OPEN
     }
 
     /// What suddenly comes on top need not have the mix of what came before. (Ten requests a second, 28 % of

@@ -118,6 +118,11 @@ impl BudgetLaw {
         }
     }
 
+    /// Other gains from now on; the integral stays.
+    pub(crate) fn set_gains(&mut self, kp: f64, ki_per_s: f64, kd_s: f64) {
+        self.pid.set_gains(kp, ki_per_s, kd_s);
+    }
+
     pub(crate) const fn engaged(&self) -> bool {
         self.engaged
     }

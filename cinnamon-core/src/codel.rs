@@ -120,6 +120,18 @@ impl Codel {
         }
     }
 
+    /// Takes over settings that were changed while it runs.
+    pub(crate) fn configure(
+        &mut self,
+        order: Order,
+        target_us: Option<u64>,
+        interval_us: Option<u64>,
+    ) {
+        self.order = order;
+        self.fixed_target_ns = target_us.map(|us| us * 1_000);
+        self.fixed_interval_ns = interval_us.map(|us| us * 1_000);
+    }
+
     /// Takes over the live figures, once a tick.
     pub(crate) fn retune(&mut self, regime: &Regime) {
         self.engaged = regime.engaged;

@@ -9,6 +9,7 @@ use std::ops::Deref;
 use serde::{Deserialize, Serialize};
 
 use crate::priority::Tier;
+use crate::signal::{Authority, Mode, SIGNALS_MAX};
 
 /// Proportional gain. Goodput is flat between 0.3 and 0.7; the low end moves the threshold least.
 pub const DEFAULT_KP: f64 = 0.3;
@@ -93,6 +94,47 @@ pub struct Settings {
     pub tick_min_ms: u64,
     /// Longest tick under load in milliseconds, `tick_min_ms`..=1,000. Default [`DEFAULT_TICK_MAX_MS`].
     pub tick_max_ms: u64,
+    /// Whether decisions count, for all lanes; the lesser of this and a lane's own holds. Default
+    /// [`Mode::Enforce`].
+    pub mode: Mode,
+    /// What is to be other for some signals than they say themselves. Default: nothing.
+    pub signals: Vec<SignalSettings>,
+}
+
+/// Settings of one signal, by its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct SignalSettings {
+    /// Its name.
+    pub name: String,
+    /// Whether its budget counts. Default [`Mode::Enforce`].
+    #[serde(default)]
+    pub mode: Mode,
+    /// How much it may take by itself. Default (`None`): what it says.
+    #[serde(default)]
+    pub authority: Option<Authority>,
+    /// Milliseconds between two samples, 1..=60,000. Default (`None`): what it says.
+    #[serde(default)]
+    pub period_ms: Option<u64>,
+    /// Milliseconds after which a reading is too old, 1..=3,600,000. Its grip is gone after three times
+    /// that. Default (`None`): its `T` or three periods, whichever is longer.
+    #[serde(default)]
+    pub horizon_ms: Option<u64>,
+}
+
+impl SignalSettings {
+    /// Nothing other than the signal called `name` says itself.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            mode: Mode::Enforce,
+            authority: None,
+            period_ms: None,
+            horizon_ms: None,
+        }
+    }
 }
 
 /// Settings of one lane.
@@ -128,6 +170,9 @@ pub struct LaneSettings {
     /// CoDel's interval, microseconds, above the target. Default (`None`): ten targets.
     #[serde(default)]
     pub codel_interval_us: Option<u64>,
+    /// Whether this lane's decisions count. Default [`Mode::Enforce`].
+    #[serde(default)]
+    pub mode: Mode,
 }
 
 /// Settings of one class of request.
@@ -157,6 +202,8 @@ impl Default for Settings {
             kd_s: DEFAULT_KD_S,
             tick_min_ms: DEFAULT_TICK_MIN_MS,
             tick_max_ms: DEFAULT_TICK_MAX_MS,
+            mode: Mode::Enforce,
+            signals: Vec::new(),
         }
     }
 }
@@ -166,6 +213,13 @@ impl Settings {
     #[must_use]
     pub fn one_lane(name: &str, limit: u32) -> Self {
         Self::default().lane(LaneSettings::new(name, limit))
+    }
+
+    /// Adds settings of a signal.
+    #[must_use]
+    pub fn signal(mut self, signal: SignalSettings) -> Self {
+        self.signals.push(signal);
+        self
     }
 
     /// Adds a lane.
@@ -189,6 +243,7 @@ impl LaneSettings {
             order: Order::Adaptive,
             codel_target_us: None,
             codel_interval_us: None,
+            mode: Mode::Enforce,
         }
     }
 
@@ -271,13 +326,35 @@ pub enum ConfigError {
         /// What it must be.
         bound: String,
     },
-    /// Two lanes have one name.
-    #[error("`{setting}` is {value:?} but an earlier lane has that name")]
+    /// Two lanes, or two signals, have one name.
+    #[error("`{setting}` is {value:?} but an earlier one has that name")]
     Duplicate {
         /// Path of the second of them.
         setting: String,
         /// The name.
         value: String,
+    },
+    /// A name that does not exist.
+    #[error("`{setting}` is {value:?} but there are only {known:?}")]
+    Unknown {
+        /// Path of the setting.
+        setting: String,
+        /// The name.
+        value: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A setting that cannot change while the controller runs.
+    #[error(
+        "`{setting}` is {value} but was {built} when the controller was built, and cannot change"
+    )]
+    Fixed {
+        /// Path of the setting.
+        setting: String,
+        /// The value given.
+        value: String,
+        /// The value in force.
+        built: String,
     },
 }
 
@@ -320,7 +397,56 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
         settings.tick_max_ms,
         settings.tick_min_ms,
         1_000,
-    )
+    )?;
+    within("signals.len", settings.signals.len(), 0, SIGNALS_MAX)?;
+    for (i, signal) in settings.signals.iter().enumerate() {
+        let path = format!("signals[{i}]");
+        within(&format!("{path}.name.len"), signal.name.len(), 1, 64)?;
+        if settings.signals[..i].iter().any(|s| s.name == signal.name) {
+            return Err(ConfigError::Duplicate {
+                setting: format!("{path}.name"),
+                value: signal.name.clone(),
+            });
+        }
+        if let Some(period_ms) = signal.period_ms {
+            within(&format!("{path}.period_ms"), period_ms, 1, 60_000)?;
+        }
+        if let Some(horizon_ms) = signal.horizon_ms {
+            within(&format!("{path}.horizon_ms"), horizon_ms, 1, 3_600_000)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that `new` can take the place of `old` in a controller that runs: lanes and scopes are what
+/// handles and signals hold on to, and a class in flight must stay one.
+pub(crate) fn check_change(old: &Settings, new: &Settings) -> Result<(), ConfigError> {
+    let fixed = |setting: String, value: &dyn Display, built: &dyn Display| {
+        Err(ConfigError::Fixed {
+            setting,
+            value: value.to_string(),
+            built: built.to_string(),
+        })
+    };
+    if new.lanes.len() != old.lanes.len() {
+        return fixed("lanes.len".to_owned(), &new.lanes.len(), &old.lanes.len());
+    }
+    for (i, (new, old)) in new.lanes.iter().zip(&old.lanes).enumerate() {
+        if new.name != old.name {
+            return fixed(format!("lanes[{i}].name"), &new.name, &old.name);
+        }
+        if new.scope != old.scope {
+            return fixed(format!("lanes[{i}].scope"), &new.scope, &old.scope);
+        }
+    }
+    if new.classes.len() < old.classes.len() {
+        return fixed(
+            "classes.len".to_owned(),
+            &new.classes.len(),
+            &old.classes.len(),
+        );
+    }
+    Ok(())
 }
 
 fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
@@ -438,7 +564,7 @@ mod tests {
             ),
             (
                 refusal(|s| s.lanes.push(LaneSettings::new("main", 1))),
-                "`lanes[1].name` is \"main\" but an earlier lane has that name",
+                "`lanes[1].name` is \"main\" but an earlier one has that name",
             ),
         ] {
             assert_eq!(text, expected);

@@ -5,13 +5,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
 
+use crate::admission::Admission;
+use crate::attach::{Attached, attach, check_names};
 use crate::clock::{Clock, Instant, MonotonicClock, read};
-use crate::config::Config;
+use crate::config::{Config, ConfigError, LaneSettings, check_change};
 use crate::driver::{self, Kick};
-use crate::engine::Engine;
+use crate::event::{self, Event};
 use crate::lane::{Lane, LaneCore, wake_all};
-use crate::metrics::Snapshot;
+use crate::metrics::{LaneSnapshot, Snapshot};
+use crate::observer::{Observer, Observers};
 use crate::priority::Rank;
+use crate::sampler::{self, Sampling};
+use crate::signal::selector::{LaneFlow, Selector};
+use crate::signal::{LaneView, Mode, Signal, SignalFault, SignalSnapshot, View};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::verdict::Binding;
 
@@ -35,11 +41,19 @@ pub(crate) struct Shared {
     clock: Arc<dyn Clock>,
     /// Read once: a clock has one origin.
     origin_unix_ns: u64,
-    config: Config,
+    /// In force.
+    config: Mutex<Arc<Config>>,
+    /// To be in force from the next tick on.
+    next_config: Mutex<Option<Config>>,
+    /// As in the configuration, for the path of a waiter.
+    tick_max_ms: AtomicU64,
     lanes: Box<[LaneCore]>,
+    sampling: Sampling,
+    observers: Observers,
     /// Serialises ticks. Lock order: this, then one lane's.
     control: Mutex<Control>,
     ticks: AtomicU64,
+    ticks_late: AtomicU64,
     /// The control step panicked, or the clock is dead; every lane was switched off.
     failed: AtomicBool,
     closed: AtomicBool,
@@ -52,19 +66,28 @@ pub(crate) struct Shared {
 
 #[derive(Debug)]
 struct Control {
-    /// The thresholds of the last tick, one per lane; reused.
+    config: Arc<Config>,
+    mode: Mode,
+    /// The lanes' own modes.
+    modes: Vec<Mode>,
+    selector: Selector,
+    /// Of the last tick, one per lane; reused.
     thresholds: Vec<Rank>,
+    flows: Vec<LaneFlow>,
+    bound: Vec<Binding>,
+    last_tick: Instant,
     next_tick: Instant,
     /// The last tick found nothing to do, and the next is far away.
     idle: bool,
 }
 
 /// Builds a [`Controller`] from a checked [`Config`].
-#[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct Builder {
     config: Config,
     clock: Option<Arc<dyn Clock>>,
+    signals: Vec<Box<dyn Signal>>,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 /// No lane has this name.
@@ -77,12 +100,26 @@ pub struct UnknownLane {
     pub known: Vec<String>,
 }
 
-/// The control thread could not be started.
+/// No signal has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no signal is named {name:?}; there are {known:?}")]
+pub struct UnknownSignal {
+    /// The name asked for.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<String>,
+}
+
+/// The controller could not be built.
 #[derive(Debug, thiserror::Error)]
-#[error("the control thread could not be started")]
-pub struct BuildError {
-    #[from]
-    source: std::io::Error,
+#[non_exhaustive]
+pub enum BuildError {
+    /// A signal is not what it must be, or a setting names one that is not there.
+    #[error(transparent)]
+    Signal(#[from] ConfigError),
+    /// The control thread, or the one that samples signals, could not be started.
+    #[error("the control thread could not be started")]
+    Thread(#[from] std::io::Error),
 }
 
 /// Work was still running when the time to drain was over.
@@ -103,6 +140,8 @@ impl Controller {
         Builder {
             config,
             clock: None,
+            signals: Vec::new(),
+            observers: Vec::new(),
         }
     }
 
@@ -132,8 +171,8 @@ impl Controller {
     }
 
     /// One control step at `now`: expires, measures, moves the gates. The control thread calls it;
-    /// with [`Builder::build_manual`] you do. Steps closer than a millisecond apart, or back in
-    /// time, do no harm.
+    /// with [`Builder::build_manual`] you do, and signals that are due are sampled first, on this
+    /// thread. Steps closer than a millisecond apart, or back in time, do no harm.
     ///
     /// Who is woken by it is woken before it returns, on this thread, with no lock held.
     pub fn tick(&self, now: Instant) {
@@ -143,19 +182,51 @@ impl Controller {
     /// The controller at this moment. Each lane is consistent in itself.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
+        let now = self.shared.read_clock();
+        let (signals, mode) = {
+            let control = lock(&self.shared.control);
+            let now = now.unwrap_or(control.last_tick);
+            (control.selector.snapshots(now), control.mode)
+        };
+        let lane = |i| self.shared.lane_snapshot_with(i, &signals);
         Snapshot {
-            lanes: self.shared.lanes.iter().map(LaneCore::snapshot).collect(),
+            lanes: (0..self.shared.lanes.len()).map(lane).collect(),
+            signals,
+            mode,
             ticks: self.shared.ticks.load(Ordering::Relaxed),
+            ticks_late: self.shared.ticks_late.load(Ordering::Relaxed),
             failed: self.shared.failed.load(Ordering::Acquire)
                 || self.shared.lanes.iter().any(LaneCore::failed),
             closed: self.shared.closed.load(Ordering::Acquire),
         }
     }
 
-    /// The configuration it was built with.
+    /// The configuration in force.
     #[must_use]
-    pub fn config(&self) -> &Config {
-        &self.shared.config
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&lock(&self.shared.config))
+    }
+
+    /// Puts another configuration in force, whole, at the edge of the next tick. What was learned stays.
+    /// Limits and modes that were changed by hand stay too, unless the new configuration says other than
+    /// the old one.
+    ///
+    /// # Errors
+    ///
+    /// When it has other lanes or scopes, fewer classes, or names a signal that is not there; then nothing
+    /// changes.
+    pub fn reconfigure(&self, config: Config) -> Result<(), ConfigError> {
+        let names = {
+            let control = lock(&self.shared.control);
+            check_change(&control.config, &config)?;
+            control.selector.names()
+        };
+        check_names(&config, &names)?;
+        *lock(&self.shared.next_config) = Some(config);
+        if let Some(now) = self.shared.read_clock() {
+            self.shared.kick.no_later_than(now, Duration::ZERO);
+        }
+        Ok(())
     }
 
     /// The clock that deadlines are compared with.
@@ -164,10 +235,50 @@ impl Controller {
         &self.shared.clock
     }
 
-    /// Switches decisions off, or on again. While off every offer that is not closed is admitted at
-    /// once without a slot, and whoever waited is let in.
-    pub fn set_off(&self, off: bool) {
-        self.each_lane(|engine, now| engine.set_off(now, off));
+    /// Changes whether decisions count, for all lanes; the lesser of this and a lane's own mode holds.
+    /// Who waits is let in when they no longer do. A controller that has failed stays off.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut wakers = Vec::new();
+        let mut control = lock(&self.shared.control);
+        let was = std::mem::replace(&mut control.mode, mode);
+        self.shared.apply_modes(&control, &mut wakers);
+        drop(control);
+        wake_all(wakers);
+        if was != mode {
+            tracing::info!(mode = mode.as_str(), "the controller's mode was changed");
+        }
+    }
+
+    /// Changes whether this signal's budget counts. Off, it is not sampled either, and what it knew is
+    /// forgotten.
+    ///
+    /// # Errors
+    ///
+    /// When no signal has this name.
+    pub fn set_signal_mode(&self, name: &str, mode: Mode) -> Result<(), UnknownSignal> {
+        let mut control = lock(&self.shared.control);
+        let names = control.selector.names();
+        let Some(index) = names.iter().position(|known| known == name) else {
+            return Err(UnknownSignal {
+                name: name.to_owned(),
+                known: names,
+            });
+        };
+        self.shared.set_signal_mode(&mut control, index, mode);
+        drop(control);
+        tracing::info!(
+            signal = name,
+            mode = mode.as_str(),
+            "a signal's mode was changed"
+        );
+        Ok(())
+    }
+
+    /// What `binding` names, in words: `signal follower-lag`, `backlog of lane write`, `nothing`.
+    #[must_use]
+    pub fn binding_name(&self, binding: Binding) -> String {
+        let signals = lock(&self.shared.control).selector.names();
+        self.shared.name_of(binding, &signals)
     }
 
     /// Takes no more work: offers are refused as closed, and so is, at once, everybody who waits.
@@ -211,7 +322,7 @@ impl Controller {
         Err(DrainTimeout { running, refused })
     }
 
-    fn each_lane(&self, mut act: impl FnMut(&mut Engine, Instant)) {
+    fn each_lane(&self, mut act: impl FnMut(&mut Admission, Instant)) {
         let now = self.shared.read_clock();
         for lane in &self.shared.lanes {
             lane.with(now, |engine, _, now| act(engine, now));
@@ -228,6 +339,16 @@ impl fmt::Debug for Controller {
     }
 }
 
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let signals: Vec<&str> = self.signals.iter().map(|signal| signal.name()).collect();
+        f.debug_struct("Builder")
+            .field("config", &self.config)
+            .field("signals", &signals)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Builder {
     /// Uses this clock instead of the machine's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -235,55 +356,182 @@ impl Builder {
         self
     }
 
-    /// Builds the controller and starts its control thread.
+    /// Adds a signal. It is sampled on a thread of its own, or with [`Builder::build_manual`] by the tick.
+    pub fn signal(self, signal: impl Signal + 'static) -> Self {
+        self.boxed_signal(Box::new(signal))
+    }
+
+    /// The same, for a signal whose type is known only at run time.
+    pub fn boxed_signal(mut self, signal: Box<dyn Signal>) -> Self {
+        self.signals.push(signal);
+        self
+    }
+
+    /// Adds an observer of every request.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observers.push(observer);
+        self
+    }
+
+    /// Builds the controller, starts its control thread and, if it has signals, the one that samples them.
     ///
     /// # Errors
     ///
-    /// When the thread cannot be started.
-    pub fn build(self) -> Result<Controller, BuildError> {
-        let clock = self.clock.unwrap_or_else(|| MonotonicClock::new().shared());
-        let shared = Shared::new(self.config, clock);
+    /// When a signal is not what it must be (its name, its times, its range, its scope), or a thread cannot
+    /// be started.
+    pub fn build(mut self) -> Result<Controller, BuildError> {
+        let clock = self.clock.take();
+        let clock = clock.unwrap_or_else(|| MonotonicClock::new().shared());
+        let shared = Shared::new(self, clock, false)?;
         driver::start(&shared)?;
+        sampler::start(&shared)?;
         Ok(Controller { shared })
     }
 
     /// Builds a controller that starts nothing: time is what `clock` says, and
     /// [`Controller::tick`] drives it.
-    #[must_use]
-    pub fn build_manual(self, clock: Arc<dyn Clock>) -> Controller {
-        Controller {
-            shared: Shared::new(self.config, clock),
-        }
+    ///
+    /// # Errors
+    ///
+    /// When a signal is not what it must be.
+    pub fn build_manual(self, clock: Arc<dyn Clock>) -> Result<Controller, BuildError> {
+        let shared = Shared::new(self, clock, true)?;
+        Ok(Controller { shared })
     }
 }
 
 impl Shared {
-    fn new(config: Config, clock: Arc<dyn Clock>) -> Arc<Self> {
+    fn new(
+        builder: Builder,
+        clock: Arc<dyn Clock>,
+        manual: bool,
+    ) -> Result<Arc<Self>, ConfigError> {
         let now = read(&*clock).unwrap_or_default();
         let origin = catch_unwind(AssertUnwindSafe(|| clock.origin_unix_nanos()));
+        let config = Arc::new(builder.config);
+        let Attached { supervised, slots } = attach(builder.signals, &config, now)?;
         let lane = |i: usize| {
-            let engine = Engine::new(&config, i, now);
-            LaneCore::new(&config.lanes[i].name, Arc::clone(&clock), engine)
+            let mut admission = Admission::new(&config, i, now);
+            admission.set_mode(now, config.mode.min(config.lanes[i].mode));
+            LaneCore::new(&config.lanes[i].name, Arc::clone(&clock), admission)
         };
         let lanes: Box<[LaneCore]> = (0..config.lanes.len()).map(lane).collect();
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             clock,
             origin_unix_ns: origin.unwrap_or(0),
             control: Mutex::new(Control {
+                mode: config.mode,
+                modes: config.lanes.iter().map(|lane| lane.mode).collect(),
+                selector: Selector::new(supervised, lanes.len()),
                 thresholds: vec![Rank::OPEN; lanes.len()],
+                flows: vec![LaneFlow::default(); lanes.len()],
+                bound: vec![Binding::Nothing; lanes.len()],
+                last_tick: now,
                 next_tick: now,
                 idle: true,
+                config: Arc::clone(&config),
             }),
-            config,
+            tick_max_ms: AtomicU64::new(config.tick_max_ms),
+            config: Mutex::new(config),
+            next_config: Mutex::new(None),
+            sampling: Sampling::new(slots, manual),
+            observers: Observers::new(builder.observers),
             lanes,
             ticks: AtomicU64::new(0),
+            ticks_late: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             drain_lock: Mutex::new(()),
             freed: Condvar::new(),
             kick: Arc::new(Kick::new()),
-        })
+        }))
+    }
+
+    pub(crate) const fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    pub(crate) const fn observers(&self) -> &Observers {
+        &self.observers
+    }
+
+    /// How the lanes stand, for signals.
+    pub(crate) fn view(&self) -> View {
+        let config = Arc::clone(&lock(&self.config));
+        let lane = |(lane, settings): (&LaneCore, &LaneSettings)| {
+            let mut view = LaneView {
+                name: settings.name.clone(),
+                scope: settings.scope.clone(),
+                ..LaneView::default()
+            };
+            // Of a lane that has failed nothing is known.
+            lane.with(None, |engine, _, _| engine.show(&mut view));
+            view
+        };
+        View {
+            lanes: self.lanes.iter().zip(&config.lanes).map(lane).collect(),
+        }
+    }
+
+    pub(crate) fn set_lane_mode(&self, lane: usize, mode: Mode) {
+        let mut wakers = Vec::new();
+        let mut control = lock(&self.control);
+        control.modes[lane] = mode;
+        self.apply_modes(&control, &mut wakers);
+        drop(control);
+        wake_all(wakers);
+        tracing::info!(
+            lane = self.lanes[lane].name(),
+            mode = mode.as_str(),
+            "a lane's mode was changed"
+        );
+    }
+
+    fn apply_modes(&self, control: &Control, wakers: &mut Vec<Waker>) {
+        if self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        let now = self.read_clock();
+        for (lane, &mode) in self.lanes.iter().zip(&control.modes) {
+            let mode = mode.min(control.mode);
+            lane.with_wakers(now, wakers, |engine, _, now| engine.set_mode(now, mode));
+        }
+    }
+
+    fn set_signal_mode(&self, control: &mut Control, index: usize, mode: Mode) {
+        if let Some(signal) = control.selector.signal_mut(index) {
+            signal.set_mode(mode);
+            self.sampling.slots[index].set_mode(mode);
+        }
+    }
+
+    pub(crate) fn lane_snapshot(&self, lane: usize) -> LaneSnapshot {
+        let names = lock(&self.control).selector.names();
+        let mut snapshot = self.lanes[lane].snapshot();
+        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        snapshot
+    }
+
+    fn lane_snapshot_with(&self, lane: usize, signals: &[SignalSnapshot]) -> LaneSnapshot {
+        let mut snapshot = self.lanes[lane].snapshot();
+        let names: Vec<String> = signals.iter().map(|signal| signal.name.clone()).collect();
+        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        snapshot
+    }
+
+    fn name_of(&self, binding: Binding, signals: &[String]) -> String {
+        match binding {
+            Binding::Nothing => "nothing".to_owned(),
+            Binding::Backlog { lane } => match self.lanes.get(usize::from(lane)) {
+                Some(lane) => format!("backlog of lane {}", lane.name()),
+                None => binding.to_string(),
+            },
+            Binding::Signal { index } => match signals.get(usize::from(index)) {
+                Some(name) => format!("signal {name}"),
+                None => binding.to_string(),
+            },
+        }
     }
 
     pub(crate) fn lane_core(&self, index: usize) -> &LaneCore {
@@ -306,8 +554,9 @@ impl Shared {
     /// A waiter came whose lane next needs attention at `wakeup`.
     pub(crate) fn waiter_came(&self, wakeup: Option<Instant>) {
         let soon = wakeup.unwrap_or(Instant::FAR_FUTURE);
+        let tick_ms = self.tick_max_ms.load(Ordering::Relaxed);
         self.kick
-            .no_later_than(soon, Duration::from_millis(self.config.tick_max_ms));
+            .no_later_than(soon, Duration::from_millis(tick_ms));
     }
 
     /// Something stopped running or waiting: tells `drain`, if anybody drains.
@@ -345,7 +594,7 @@ impl Shared {
         if !self.failed.swap(true, Ordering::AcqRel) {
             tracing::error!(why, "admission decisions are switched off");
             for lane in &self.lanes {
-                lane.with(None, |engine, _, now| engine.set_off(now, true));
+                lane.with(None, |engine, _, now| engine.set_mode(now, Mode::Off));
             }
         }
     }
@@ -355,14 +604,15 @@ impl Shared {
             let control = lock(&self.control);
             (control.next_tick, control.idle)
         };
-        let longest_ns = IDLE_TICK_NS.max(self.config.tick_max_ms * 1_000_000);
+        let longest_ns = IDLE_TICK_NS.max(self.tick_max_ms.load(Ordering::Relaxed) * 1_000_000);
         // No tick is planned further ahead than that: the clock was set back.
         let set_back = next_tick.nanos_since(now) > longest_ns;
         let busy = |lane: &LaneCore| {
             lane.with(Some(now), |engine, _, _| !engine.is_idle())
                 .unwrap_or(false)
         };
-        next_tick <= now || set_back || (idle && self.lanes.iter().any(busy))
+        let changed = lock(&self.next_config).is_some();
+        next_tick <= now || changed || set_back || (idle && self.lanes.iter().any(busy))
     }
 
     /// A tick that cannot take the caller down: should it panic, every lane admits everything.
@@ -370,54 +620,119 @@ impl Shared {
         if self.failed.load(Ordering::Acquire) {
             return;
         }
+        self.sampling.sample_if_manual(now, || self.view());
         let mut wakers = Vec::new();
-        let ticked = catch_unwind(AssertUnwindSafe(|| self.tick(now, &mut wakers)));
+        let mut events = Vec::new();
+        let ticked = catch_unwind(AssertUnwindSafe(|| {
+            self.tick(now, &mut wakers, &mut events);
+        }));
         wake_all(wakers);
         if ticked.is_err() {
             self.fail("the control step panicked");
         }
+        if !events.is_empty() {
+            let signals = lock(&self.control).selector.names();
+            event::log(&events, |binding| self.name_of(binding, &signals));
+        }
     }
 
-    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>) {
+    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>, events: &mut Vec<Event>) {
         let mut control = lock(&self.control);
+        let control = &mut *control;
         self.ticks.fetch_add(1, Ordering::Relaxed);
+        let period_ns = control.next_tick.nanos_since(control.last_tick);
+        if now.nanos_since(control.next_tick) > period_ns && !control.idle {
+            self.ticks_late.fetch_add(1, Ordering::Relaxed);
+        }
+        let dt_s = now.nanos_since(control.last_tick) as f64 * 1e-9;
+        control.last_tick = control.last_tick.max(now);
+        if let Some(config) = lock(&self.next_config).take() {
+            self.put_in_force(control, config, now, wakers);
+        }
+        for (index, slot) in self.sampling.slots.iter().enumerate() {
+            if let Some((at, mail)) = slot.take_mail() {
+                control.selector.read(index, now, at, mail);
+            }
+            if self.sampling.has_become_slow(index, now) {
+                control
+                    .selector
+                    .read(index, now, now, Err(SignalFault::Slow));
+            }
+        }
         let mut idle = true;
         let mut completions_per_s = 0f64;
-        for (lane, threshold) in self.lanes.iter().zip(&mut control.thresholds) {
+        let steps = control.thresholds.iter_mut().zip(&mut control.flows);
+        for (lane, (threshold, flow)) in self.lanes.iter().zip(steps) {
             let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
-                threshold
+                (threshold, engine.flow())
             });
-            *threshold = ticked.unwrap_or(Rank::OPEN);
+            (*threshold, *flow) = ticked.unwrap_or((Rank::OPEN, LaneFlow::default()));
         }
-        let epoch_ns = self.config.cohort_epoch_ms.saturating_mul(1_000_000);
+        control.selector.tick(now, &control.flows, |lane, levels| {
+            self.lanes[lane].with_wakers(Some(now), wakers, |engine, _, _| {
+                engine.add_levels(levels);
+            });
+        });
+        idle &= control.selector.is_idle();
+        let config = &control.config;
+        let epoch_ns = config.cohort_epoch_ms.saturating_mul(1_000_000);
         let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
         for (i, lane) in self.lanes.iter().enumerate() {
-            let (threshold, binding) = self.scope_gate(i, &control.thresholds);
+            let scope = &config.lanes[i].scope;
+            let (threshold, binding) = control.selector.gate(i, &control.thresholds, |other| {
+                config.lanes[other].scope == *scope
+            });
+            if binding != control.bound[i] {
+                events.push(Event::bound(lane.name(), binding, threshold));
+            }
+            control.bound[i] = binding;
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 engine.set_gate(now, threshold, binding, epoch);
             });
         }
+        control.selector.bind(&control.bound, dt_s);
+        control.selector.take_changes(|name, change| {
+            events.push(Event::signal(name, change));
+        });
         control.idle = idle;
-        control.next_tick =
-            now.after_nanos(tick_interval_ns(&self.config, completions_per_s, idle));
+        control.next_tick = now.after_nanos(tick_interval_ns(config, completions_per_s, idle));
     }
 
-    /// The lowest threshold that a lane of this lane's scope needs, and whose it is.
-    fn scope_gate(&self, lane: usize, thresholds: &[Rank]) -> (Rank, Binding) {
-        let scope = &self.config.lanes[lane].scope;
-        let in_scope = (0..thresholds.len()).filter(|&i| self.config.lanes[i].scope == *scope);
-        let binding = in_scope
-            .min_by_key(|&i| (thresholds[i], i != lane))
-            .unwrap_or(lane);
-        (
-            thresholds[binding],
-            Binding::Backlog {
-                lane: binding as u8,
-            },
-        )
+    fn put_in_force(
+        &self,
+        control: &mut Control,
+        config: Config,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let new = Arc::new(config);
+        let old = std::mem::replace(&mut control.config, Arc::clone(&new));
+        self.tick_max_ms.store(new.tick_max_ms, Ordering::Relaxed);
+        if new.mode != old.mode {
+            control.mode = new.mode;
+        }
+        for (i, lane) in self.lanes.iter().enumerate() {
+            if new.lanes[i].mode != old.lanes[i].mode {
+                control.modes[i] = new.lanes[i].mode;
+            }
+            lane.with_wakers(Some(now), wakers, |engine, _, now| {
+                engine.reconfigure(now, &old, &new);
+            });
+        }
+        self.apply_modes(control, wakers);
+        for index in 0..self.sampling.slots.len() {
+            if let Some(signal) = control.selector.signal_mut(index) {
+                let mode = signal.reconfigure(&old, &new);
+                self.sampling.slots[index].set_period_ns(signal.profile().period_ns());
+                if let Some(mode) = mode {
+                    self.set_signal_mode(control, index, mode);
+                }
+            }
+        }
+        *lock(&self.config) = new;
     }
 }
 
@@ -439,6 +754,7 @@ pub(crate) fn tick_interval_ns(config: &Config, completions_per_s: f64, idle: bo
 impl Drop for Shared {
     fn drop(&mut self) {
         self.kick.stop();
+        self.sampling.stop();
     }
 }
 
@@ -454,7 +770,9 @@ mod tests {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(9));
         let config = Config::new(Settings::one_lane("main", 1)).unwrap();
-        let controller = Controller::builder(config).build_manual(clock.shared());
+        let controller = Controller::builder(config)
+            .build_manual(clock.shared())
+            .unwrap();
         (controller, clock)
     }
 

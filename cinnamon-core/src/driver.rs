@@ -64,7 +64,7 @@ impl Kick {
     }
 
     /// Sleeps until `until` or a kick; `false` when stopped.
-    fn sleep(&self, now: Instant, until: Instant) -> bool {
+    pub(crate) fn sleep(&self, now: Instant, until: Instant) -> bool {
         let mut state = lock(&self.state);
         self.slept_at.store(now.as_nanos(), Ordering::Release);
         self.wakes_at.store(until.as_nanos(), Ordering::Release);
@@ -105,6 +105,7 @@ fn drive(weak: &Weak<Shared>, kick: &Kick) {
             Some(now) => {
                 blind = 0;
                 let next = shared.drive(now);
+                shared.sampling().replace_if_stuck(&shared);
                 // The step took time too.
                 (shared.read_clock().unwrap_or(now), next)
             }

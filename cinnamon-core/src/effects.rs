@@ -15,7 +15,12 @@ pub(crate) struct Ticket {
     pub(crate) class: u16,
     /// Given by a lane whose engine has failed; it is not the engine's to take back.
     pub(crate) outside: bool,
+    /// The request's shadow, if it was let in by a lane that only monitors; else [`NO_SHADOW`].
+    pub(crate) shadow: u32,
 }
+
+/// No shadow.
+pub(crate) const NO_SHADOW: u32 = u32::MAX;
 
 /// What an offer came to.
 #[derive(Clone, Copy, Debug)]

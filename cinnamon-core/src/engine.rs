@@ -13,14 +13,17 @@
 //! | waiting | queue full, sweep; timeout or own deadline; close; the caller | evict; expire; close; cancel |
 //! | running | `finish` | (had its verdict) |
 
+use crate::arrivals::Levels;
 use crate::clock::Instant;
-use crate::config::Config;
-use crate::effects::{Effect, Offered, Ticket};
+use crate::config::{ClassSettings, Config};
+use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::metrics::{LaneSnapshot, VerdictCounts};
 use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
 use crate::request::{Request, Tag};
+use crate::signal::LaneView;
+use crate::signal::selector::LaneFlow;
 use crate::steering::{Slots, Steering};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
@@ -65,6 +68,15 @@ struct ClassModel {
     cost: f64,
 }
 
+impl ClassModel {
+    fn new(class: &ClassSettings) -> Self {
+        Self {
+            default_tier: class.default_tier,
+            cost: f64::from(class.cost),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Engine {
     // ----- settings
@@ -92,6 +104,8 @@ pub(crate) struct Engine {
     threshold: Rank,
     binding: Binding,
     gate_set_at: Instant,
+    /// Of the request offered last: what a ticket of it says.
+    last: Ticket,
     // ----- what is learned
     classes: Vec<ClassModel>,
     steering: Steering,
@@ -126,14 +140,16 @@ impl Engine {
             threshold: Rank::OPEN,
             binding: Binding::Nothing,
             gate_set_at: now,
-            classes: config
-                .classes
-                .iter()
-                .map(|class| ClassModel {
-                    default_tier: class.default_tier,
-                    cost: f64::from(class.cost),
-                })
-                .collect(),
+            last: Ticket {
+                kind: AdmitKind::Open,
+                started_at: now,
+                rank: Rank::OPEN,
+                cost: 1,
+                class: 0,
+                outside: false,
+                shadow: NO_SHADOW,
+            },
+            classes: config.classes.iter().map(ClassModel::new).collect(),
             steering: Steering::new(config, lane),
             offered: 0,
             untagged: 0,
@@ -155,14 +171,15 @@ impl Engine {
             .map_or(model.cost.round() as u32, u32::from)
             .max(1);
         let rank = request.rank(self.hash, untagged_tier, self.offered);
-        let ticket = |kind| Ticket {
-            kind,
+        self.last = Ticket {
             started_at: now,
             rank,
             cost,
             class,
-            outside: false,
+            ..self.last
         };
+        let offered = self.last;
+        let ticket = |kind| Ticket { kind, ..offered };
         if request.tag == Tag::Untagged {
             self.untagged += 1;
         }
@@ -193,7 +210,7 @@ impl Engine {
         if self.in_use < self.limit && self.queue.is_empty() {
             self.in_use += 1;
             self.steering.entered();
-            self.steering.started();
+            self.steering.started(cost);
             return self.admit(ticket(AdmitKind::Slot));
         }
         let patience = request.max_wait.map(|wait| now.after(wait));
@@ -259,9 +276,9 @@ impl Engine {
             AdmitKind::Slot => {
                 self.in_use -= 1;
                 self.steering.completed(ticket.cost);
-                let teaches = done.is_some_and(|done| done.outcome.teaches());
+                let outcome = done.map(|done| done.outcome);
                 self.steering
-                    .held(now.nanos_since(ticket.started_at), teaches);
+                    .held(now.nanos_since(ticket.started_at), outcome);
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
@@ -310,6 +327,52 @@ impl Engine {
         Some(Instant::from_nanos(
             at.as_nanos().saturating_sub(self.skew_ns),
         ))
+    }
+
+    /// Takes over the settings that are other in `new` than in `old`; what was learned stays.
+    pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
+        let lane = usize::from(self.lane);
+        let settings = &new.lanes[lane];
+        self.cohort_seed = new.cohort_seed;
+        self.untagged_tier = new.untagged_tier;
+        self.queue_len_max = settings.queue_len_max;
+        self.queue_bytes_max = settings.queue_bytes_max;
+        for (i, class) in new.classes.iter().enumerate() {
+            match (self.classes.get_mut(i), old.classes.get(i)) {
+                (Some(model), Some(before)) if before.cost == class.cost => {
+                    model.default_tier = class.default_tier;
+                }
+                (Some(model), _) => *model = ClassModel::new(class),
+                (None, _) => self.classes.push(ClassModel::new(class)),
+            }
+        }
+        self.steering.reconfigure(new, lane);
+        if settings.limit != old.lanes[lane].limit {
+            self.set_limit(now, settings.limit);
+        }
+    }
+
+    /// What signals need to know of the lane.
+    pub(crate) fn flow(&self) -> LaneFlow {
+        self.steering.flow()
+    }
+
+    /// Adds the offered cost per second of each priority.
+    pub(crate) fn add_levels(&self, levels: &mut Levels) {
+        self.steering.add_levels(levels);
+    }
+
+    /// The request offered last, as a ticket.
+    pub(crate) const fn last_offered(&self) -> Ticket {
+        self.last
+    }
+
+    pub(crate) fn show(&self, view: &mut LaneView) {
+        view.limit = self.limit;
+        view.in_use = self.in_use;
+        view.waiting = self.queue.len();
+        view.waiting_bytes = self.queue.bytes();
+        self.steering.show(view);
     }
 
     /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.
@@ -404,6 +467,7 @@ impl Engine {
             binding: match self.binding {
                 Binding::Nothing => "nothing",
                 Binding::Backlog { .. } => "backlog",
+                Binding::Signal { .. } => "signal",
             },
             ..self.steering.view()
         }
@@ -531,7 +595,7 @@ impl Engine {
                 continue;
             }
             self.in_use += 1;
-            self.steering.started();
+            self.steering.started(entry.cost);
             self.grant(now, &entry, AdmitKind::Slot);
         }
     }
@@ -598,7 +662,7 @@ impl Engine {
                 rank: entry.rank,
                 cost: entry.cost,
                 class: entry.class,
-                outside: false,
+                ..self.last
             }),
         });
     }

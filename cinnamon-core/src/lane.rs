@@ -12,15 +12,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::admission::Admission;
 use crate::clock::{Clock, Instant, read};
 use crate::config::{ConfigError, check_limit};
 use crate::controller::Shared;
-use crate::effects::{Effect, Offered, Ticket};
-use crate::engine::Engine;
+use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::metrics::LaneSnapshot;
+use crate::observer::{FinishEvent, OfferAnswer, OfferEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
 use crate::priority::{KeyHash, Rank, Tier};
-use crate::request::Request;
+use crate::request::{Class, Request};
+use crate::signal::Mode;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected};
 use crate::waiter::{Abandoned, Looked, Parker, Waiters};
@@ -51,13 +53,13 @@ pub(crate) struct LaneCore {
 
 #[derive(Debug)]
 struct LaneState {
-    engine: Engine,
+    engine: Admission,
     waiters: Waiters,
     effects: Vec<Effect>,
 }
 
 impl LaneCore {
-    pub(crate) fn new(name: &str, clock: Arc<dyn Clock>, engine: Engine) -> Self {
+    pub(crate) fn new(name: &str, clock: Arc<dyn Clock>, engine: Admission) -> Self {
         Self {
             name: name.to_owned(),
             clock,
@@ -90,7 +92,7 @@ impl LaneCore {
     pub(crate) fn with<R>(
         &self,
         now: Option<Instant>,
-        act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R,
+        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
     ) -> Option<R> {
         let mut wakers = Vec::new();
         let result = self.with_wakers(now, &mut wakers, act);
@@ -104,7 +106,7 @@ impl LaneCore {
         &self,
         now: Option<Instant>,
         wakers: &mut Vec<Waker>,
-        act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R,
+        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
     ) -> Option<R> {
         if self.failed() {
             return None;
@@ -167,6 +169,7 @@ impl LaneCore {
             cost: 1,
             class: 0,
             outside: true,
+            shadow: NO_SHADOW,
         }
     }
 }
@@ -283,10 +286,16 @@ impl Lane {
         Ok(())
     }
 
+    /// Changes whether this lane's decisions count; the lesser of this and the controller's mode holds.
+    /// Who waits is let in when they no longer do.
+    pub fn set_mode(&self, mode: Mode) {
+        self.shared.set_lane_mode(self.index, mode);
+    }
+
     /// The lane at this moment.
     #[must_use]
     pub fn snapshot(&self) -> LaneSnapshot {
-        self.core().snapshot()
+        self.shared.lane_snapshot(self.index)
     }
 
     /// Makes the lane's engine panic, as a bug in it would. For tests of what happens then.
@@ -305,9 +314,43 @@ impl Lane {
         if ticket.outside {
             self.core().outside.fetch_sub(1, Ordering::AcqRel);
         } else {
-            self.with(|engine, _, now| engine.finish(now, ticket, done));
+            let ended = self.with(|engine, _, now| {
+                engine.finish(now, ticket, done);
+                now
+            });
+            if let Some(now) = ended {
+                self.tell_finish(now, ticket, done);
+            }
         }
         self.shared.slot_freed();
+    }
+
+    fn tell_offer(&self, request: &Request, answer: OfferAnswer) {
+        let observers = self.shared.observers();
+        if !observers.is_empty() {
+            let event = OfferEvent {
+                lane: self.index,
+                request,
+                answer,
+            };
+            observers.tell(|observer| observer.on_offer(&event));
+        }
+    }
+
+    fn tell_finish(&self, now: Instant, ticket: &Ticket, done: Option<Completion>) {
+        let observers = self.shared.observers();
+        if !observers.is_empty() {
+            let event = FinishEvent {
+                lane: self.index,
+                priority: ticket.rank.priority(),
+                class: Class(ticket.class),
+                estimated_cost: ticket.cost,
+                cost: done.and_then(|done| done.cost),
+                outcome: done.map(|done| done.outcome),
+                service_time: now.since(ticket.started_at),
+            };
+            observers.tell(|observer| observer.on_finish(&event));
+        }
     }
 
     pub(crate) fn nested(&self, parent: &Ticket) -> Ticket {
@@ -319,12 +362,16 @@ impl Lane {
         self.shared.lane_core(self.index)
     }
 
-    fn with<R>(&self, act: impl FnOnce(&mut Engine, &mut Waiters, Instant) -> R) -> Option<R> {
+    fn with<R>(&self, act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R) -> Option<R> {
         self.core().with(self.shared.read_clock(), act)
     }
 
     fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
-        match self.with(|engine, _, now| engine.offer(now, request, None)) {
+        let offered = self.with(|engine, _, now| engine.offer(now, request, None));
+        if let Some(offered) = &offered {
+            self.tell_offer(request, OfferAnswer::of(offered));
+        }
+        match offered {
             Some(Offered::Admitted(ticket)) => Ok(ticket),
             Some(Offered::Rejected(rejected)) => Err(rejected),
             // Not reached while the engine keeps its word not to queue who will not wait.
@@ -406,6 +453,9 @@ impl Pending {
             };
             (offered, waiting)
         });
+        if let Some((offered, _)) = &offered {
+            lane.tell_offer(request, OfferAnswer::of(offered));
+        }
         match offered {
             Some((Offered::Admitted(ticket), _)) => Poll::Ready(Ok(ticket)),
             Some((Offered::Rejected(rejected), _)) => Poll::Ready(Err(rejected)),

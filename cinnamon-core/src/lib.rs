@@ -48,20 +48,25 @@
 //! - A failure of the controller fails open.
 //! - No call blocks but those that say so, and each wait is bounded.
 
+mod admission;
 mod arrivals;
+mod attach;
 mod budget;
 mod capacity;
 mod clock;
 mod codel;
 pub mod config;
 mod controller;
+mod distress;
 mod driver;
 mod effects;
 mod engine;
+mod event;
 mod flow;
 mod lane;
 mod list;
 mod metrics;
+mod observer;
 mod permit;
 mod pid;
 mod priority;
@@ -69,7 +74,9 @@ mod queue;
 mod rate;
 mod request;
 mod retry;
+mod sampler;
 mod service;
+mod signal;
 #[cfg(feature = "test-util")]
 pub mod simulation;
 mod steering;
@@ -82,14 +89,21 @@ mod wheel;
 pub use clock::ManualClock;
 pub use clock::{Clock, Instant, MonotonicClock};
 pub use codel::CodelState;
-pub use config::{ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings};
-pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane};
+pub use config::{
+    ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings, SignalSettings,
+};
+pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane, UnknownSignal};
 pub use lane::{Admit, AdmitOwned, Lane};
 pub use metrics::{LaneSnapshot, Snapshot, VerdictCounts};
+pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};
 pub use permit::{Completion, Outcome, OwnedPermit, Permit};
 pub use priority::{Cohort, KeyHash, Priority, Rank, TIERS, Tier};
 pub use request::{Class, Request, Tenant};
 pub use retry::{RETRY_AFTER_BASE, RETRY_DOUBLINGS_MAX, Retry};
+pub use signal::{
+    Authority, Culprit, DEFAULT_PERIOD, DEFAULT_PRESSURE_MAX, Dynamics, Finished, LaneView, Mode,
+    Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, View, Who,
+};
 pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
 /// The README's example is compiled and run with the documentation tests.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::codel::CodelState;
 use crate::priority::{TIERS, Tier};
+use crate::signal::{Mode, SignalSnapshot};
 use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
 
 /// Verdicts of a lane since it was built, by tier. Sums of rows and columns are exact: every offered
@@ -99,8 +100,14 @@ impl Serialize for VerdictCounts {
 pub struct Snapshot {
     /// The lanes, in the order of the settings.
     pub lanes: Vec<LaneSnapshot>,
+    /// The signals, in the order in which they were given to the builder.
+    pub signals: Vec<SignalSnapshot>,
+    /// Whether decisions count, for all lanes.
+    pub mode: Mode,
     /// Control steps taken.
     pub ticks: u64,
+    /// Control steps that came later than one period after they were due.
+    pub ticks_late: u64,
     /// Whether the control thread's step panicked, or a lane's engine did; such lanes admit all.
     pub failed: bool,
     /// Whether the controller was closed or is draining.
@@ -113,6 +120,12 @@ impl Snapshot {
     pub fn lane(&self, name: &str) -> Option<&LaneSnapshot> {
         self.lanes.iter().find(|lane| lane.name == name)
     }
+
+    /// The signal of this name.
+    #[must_use]
+    pub fn signal(&self, name: &str) -> Option<&SignalSnapshot> {
+        self.signals.iter().find(|signal| signal.name == name)
+    }
 }
 
 /// One lane at one moment. Cost is in work units.
@@ -121,6 +134,9 @@ impl Snapshot {
 pub struct LaneSnapshot {
     /// Its name.
     pub name: String,
+    /// Whether its decisions count: the lesser of its own mode and the controller's. Under
+    /// [`Mode::Monitor`] slots, waiters and verdicts are what they would be.
+    pub mode: Mode,
     /// Slots.
     pub limit: u32,
     /// Requests that hold a slot; above the limit for a while after it was lowered.
@@ -129,7 +145,7 @@ pub struct LaneSnapshot {
     pub free: u32,
     /// Requests running without a slot because they are exempt.
     pub exempt_in_use: u32,
-    /// Requests running without a slot because the controller was off or had failed.
+    /// Requests running without a slot because decisions do not count, or the controller has failed.
     pub open_in_use: u32,
     /// Requests waiting.
     pub waiting: u32,
@@ -155,6 +171,8 @@ pub struct LaneSnapshot {
     pub threshold_levels: f64,
     /// What holds it there.
     pub binding: Binding,
+    /// The same in words, with the name of the lane or the signal.
+    pub bound_by: String,
     /// Admitted cost per second that the law allows; `None` while the gate is open.
     pub budget_per_s: Option<f64>,
     /// `C`: cost per second that the lane can serve, 0 while unknown.

@@ -42,6 +42,10 @@ impl Pid {
         }
     }
 
+    pub(crate) fn set_gains(&mut self, kp: f64, ki_per_s: f64, kd_s: f64) {
+        (self.kp, self.ki_per_s, self.kd_s) = (kp, ki_per_s, kd_s);
+    }
+
     /// `kp` and `ki` per second.
     pub(crate) const fn gains(&self) -> (f64, f64) {
         (self.kp, self.ki_per_s)

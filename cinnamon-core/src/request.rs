@@ -3,11 +3,13 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::Instant;
 use crate::priority::{KeyHash, Priority, Rank, Tier, keyless_position, ring_rank};
 
 /// A caller's tenant, interned by the embedder. Strings are never hashed on the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Tenant(pub u32);
 
 /// A kind of request: index into [`Settings::classes`](crate::Settings::classes). Requests of a

@@ -6,21 +6,22 @@
 //! taken in this order: the store's speed, completions, the policy's wake-ups, clients, arrivals.
 //!
 //! ```
-//! use cinnamon_core::{ConfigError, Settings, simulation::{Phase, Scenario, VirtualLane}};
+//! use cinnamon_core::{ConfigError, Settings, simulation::{Phase, Scenario, VirtualController}};
 //!
 //! # fn main() -> Result<(), ConfigError> {
 //! let scenario = Scenario {
 //!     phases: vec![Phase::new("calm", 5.0, 0.7), Phase::new("overload", 5.0, 2.0)],
 //!     ..Scenario::default()
 //! };
-//! let mut lane = VirtualLane::new(Settings::one_lane("main", 20))?;
+//! let mut lane = VirtualController::new(Settings::one_lane("main", 20))?;
 //! let report = scenario.run(&mut lane, &mut ())?;
 //! assert!(report.phases[1].goodput > 0.9);
 //! # Ok(())
 //! # }
 //! ```
 
-mod lane;
+mod controller;
+mod plant;
 mod policy;
 mod report;
 mod rng;
@@ -29,13 +30,14 @@ mod store;
 mod workload;
 mod world;
 
-pub use lane::{Defect, VirtualLane};
+pub use controller::{Defect, VirtualController};
+pub use plant::{Plant, PlantKind, PlantSignal, Trouble, TroubleKind};
 pub use policy::{Answer, Offer, Policy, View};
 pub use report::{End, Fate, PhaseReport, Report, Witness};
 pub use rng::Rng;
 pub use scenario::{
     Arrivals, Burst, Clients, Deadline, Keys, Pauses, Phase, Scenario, Service, Shape, Slowness,
-    Tell, Work,
+    Tell, Work, Writes,
 };
 pub use store::Speed;
 
@@ -54,7 +56,7 @@ mod tests {
             }
         }
         let slots = scenario.service.parallelism;
-        let mut lane = VirtualLane::new(Settings::one_lane("main", slots)).unwrap();
+        let mut lane = VirtualController::new(Settings::one_lane("main", slots)).unwrap();
         let mut fates = Fates::default();
         let report = scenario.run(&mut lane, &mut fates).unwrap();
         let snapshot = lane.snapshot();

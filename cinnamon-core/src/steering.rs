@@ -1,24 +1,30 @@
 //! What a lane has learned, and the threshold it needs: measurements between ticks in, one threshold
 //! a tick out.
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrivals, Levels};
 use crate::budget::{BudgetLaw, Observed, Step};
 use crate::capacity::Capacity;
 use crate::clock::Instant;
 use crate::codel::{Codel, Regime};
 use crate::config::{Config, Law};
+use crate::distress::Distress;
 use crate::flow::{Flow, FlowLaw};
 use crate::metrics::LaneSnapshot;
+use crate::permit::Outcome;
 use crate::priority::{COHORTS, Rank, Tier};
 use crate::queue::Timeout;
 use crate::rate::Window;
 use crate::service::{ServiceSummary, ServiceTimes};
+use crate::signal::LaneView;
+use crate::signal::selector::LaneFlow;
 
 /// Ticks closer together than this see nothing and would take noise for news.
 const DT_MIN_S: f64 = 1e-3;
 /// What would wait if callers had the patience is remembered up to this many backlog targets: enough
 /// to engage, not so much that it outlives the contention.
 const UNWILLING_TARGETS_MAX: f64 = 20.0;
+/// Memory of the rate at which work begins to run: what signals cut from.
+const ADMITTED_MEMORY_S: f64 = 0.5;
 
 /// Parts of the law that the laboratory takes out, one at a time, to see that its bars notice.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +88,9 @@ pub(crate) struct Steering {
     capacity: Capacity,
     service: ServiceTimes,
     summary: ServiceSummary,
+    distress: Distress,
+    /// Cost per second that begins to run.
+    admitted: f64,
     codel: Codel,
     budget: BudgetLaw,
     flow: FlowLaw,
@@ -110,6 +119,7 @@ struct SinceTick {
     /// Seconds of these in which the store stood still.
     stalled_s: f64,
     completed: Window,
+    started_cost: f64,
     entered: u32,
     left: u32,
     evicted: bool,
@@ -141,6 +151,8 @@ impl Steering {
             capacity: Capacity::new(),
             service: ServiceTimes::new(),
             summary: ServiceSummary::default(),
+            distress: Distress::default(),
+            admitted: 0.0,
             codel: Codel::new(lane.order, lane.codel_target_us, lane.codel_interval_us),
             budget: BudgetLaw::new(config.kp, config.ki_per_s, config.kd_s),
             flow: FlowLaw::new(),
@@ -202,9 +214,10 @@ impl Steering {
         self.since.entered += 1;
     }
 
-    /// A request began to run.
-    pub(crate) fn started(&mut self) {
+    /// A request of this cost began to run.
+    pub(crate) fn started(&mut self, cost: u32) {
         self.since.left += 1;
+        self.since.started_cost += f64::from(cost);
     }
 
     /// A slot came back that was given for this estimated cost. The estimate and not what the work
@@ -215,9 +228,10 @@ impl Steering {
         self.quiet_s = 0.0;
     }
 
-    /// Such work held its slot for so long, and whether that is evidence of the service time.
-    pub(crate) fn held(&mut self, nanos: u64, teaches: bool) {
-        if teaches {
+    /// Such work held its slot for so long and ended so, which may be evidence of the service time.
+    pub(crate) fn held(&mut self, nanos: u64, outcome: Option<Outcome>) {
+        self.distress.finished(outcome);
+        if outcome.is_some_and(Outcome::teaches) {
             self.service.record(nanos);
         } else {
             self.service.record_untaught(nanos);
@@ -264,6 +278,8 @@ impl Steering {
             self.budget.forget_trim();
         }
         let news = self.arrivals.tick(dt_s);
+        let admitted = since.started_cost / dt_s;
+        self.admitted += (1.0 - (-dt_s / ADMITTED_MEMORY_S).exp()) * (admitted - self.admitted);
 
         let idle_share =
             since.idle_slot_s / (since.idle_slot_s + since.used_slot_s).max(f64::MIN_POSITIVE);
@@ -310,8 +326,49 @@ impl Steering {
                 threshold
             }
         };
+        let waits = self.budget.figures().wait_s > self.budget.target_s();
+        self.distress.tick(dt_s, self.summary.mean_s, waits);
         self.retune(dt_s);
         self.threshold
+    }
+
+    /// What signals need to know of the lane.
+    pub(crate) fn flow(&self) -> LaneFlow {
+        LaneFlow {
+            admitted: self.admitted,
+            offered: self.arrivals.rate(),
+            capacity: self.capacity.rate(),
+            confirmed: self.distress.confirms(),
+        }
+    }
+
+    /// Adds the offered cost per second of each priority.
+    pub(crate) fn add_levels(&self, levels: &mut Levels) {
+        self.arrivals.add_to(levels);
+    }
+
+    pub(crate) fn show(&self, view: &mut LaneView) {
+        view.finished = self.distress.counts();
+        view.offered_per_s = self.arrivals.rate();
+        view.admitted_per_s = self.admitted;
+        view.capacity_per_s = self.capacity.rate();
+        view.wait_s = self.budget.figures().wait_s;
+        view.service_mean_s = self.summary.mean_s;
+    }
+
+    /// Takes over settings that can change while it runs; what was learned stays.
+    pub(crate) fn reconfigure(&mut self, config: &Config, lane: usize) {
+        let lane = &config.lanes[lane];
+        if self.law != config.law {
+            self.law = config.law;
+            self.budget.release();
+            self.flow = FlowLaw::new();
+            self.threshold = Rank::OPEN;
+        }
+        self.budget
+            .set_gains(config.kp, config.ki_per_s, config.kd_s);
+        self.codel
+            .configure(lane.order, lane.codel_target_us, lane.codel_interval_us);
     }
 
     /// Back to calm, for want of anybody who moves the gate.
@@ -412,6 +469,7 @@ impl Steering {
             codel: self.codel.state(),
             newest_first: self.codel.newest_first(),
             binding: "nothing",
+            signal: None,
         }
     }
 

@@ -116,6 +116,12 @@ pub enum Binding {
         /// Index of the lane, in the order of [`Settings::lanes`](crate::Settings::lanes).
         lane: u8,
     },
+    /// A signal's budget.
+    Signal {
+        /// Index of the signal, in the order in which they were given to the builder;
+        /// [`Controller::binding_name`](crate::Controller::binding_name) says its name.
+        index: u8,
+    },
 }
 
 impl fmt::Display for Binding {
@@ -123,6 +129,7 @@ impl fmt::Display for Binding {
         match self {
             Self::Nothing => f.write_str("nothing"),
             Self::Backlog { lane } => write!(f, "backlog of lane {lane}"),
+            Self::Signal { index } => write!(f, "signal {index}"),
         }
     }
 }

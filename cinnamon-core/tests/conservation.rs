@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
 use cinnamon_core::{
-    AdmitKind, AdmitOwned, Clock, Completion, Instant, LaneSettings, Outcome, OwnedPermit, Reason,
-    Request, Settings, Tier, Verdict,
+    AdmitKind, AdmitOwned, Clock, Completion, Instant, LaneSettings, Mode, Outcome, OwnedPermit,
+    Reason, Request, Settings, Tier, Verdict,
 };
 use proptest::prelude::*;
 use support::*;
@@ -166,7 +166,7 @@ proptest! {
                     prop_assert!(work.is_err());
                 }
                 Step::Limit { lane, limit } => lanes[lane].set_limit(limit).unwrap(),
-                Step::Off { off } => controller.set_off(off),
+                Step::Off { off } => controller.set_mode(if off { Mode::Off } else { Mode::Enforce }),
                 Step::Advance { us } => { clock.advance(Duration::from_micros(us.into())); }
                 Step::BackInTime { us } => {
                     let back = clock.now().as_nanos().saturating_sub(u64::from(us) * 1_000);

@@ -6,7 +6,7 @@
 #![allow(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
 use cinnamon_core::simulation::{
-    Deadline, Phase, PhaseReport, Report, Scenario, Service, VirtualLane,
+    Deadline, Phase, PhaseReport, Report, Scenario, Service, VirtualController,
 };
 use cinnamon_core::{Law, Settings, Tier};
 
@@ -39,7 +39,7 @@ fn scenario(seed: u64, parallelism: u32, mean_s: f64, k: f64) -> Scenario {
 fn run_with(scenario: &Scenario, law: Law) -> Report {
     let mut settings = Settings::one_lane("main", scenario.service.parallelism);
     settings.law = law;
-    let mut lane = VirtualLane::new(settings).expect("settings are in bounds");
+    let mut lane = VirtualController::new(settings).expect("settings are in bounds");
     scenario
         .run(&mut lane, &mut ())
         .expect("the scenario is in bounds")

@@ -127,7 +127,9 @@ fn bug_05_a_panicking_clock_loses_no_slot() {
         }
     }
     let config = Config::new(Settings::one_lane("main", 1)).unwrap();
-    let controller = Controller::builder(config).build_manual(Arc::new(Broken(AtomicU32::new(0))));
+    let controller = Controller::builder(config)
+        .build_manual(Arc::new(Broken(AtomicU32::new(0))))
+        .unwrap();
     let lane = controller.lane("main").unwrap();
     for _ in 0..10 {
         lane.try_admit(&T1).unwrap().finish(Completion::success());

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::{
-    AdmitKind, Class, ClassSettings, Clock, Completion, Config, Controller, Instant, Order,
+    AdmitKind, Class, ClassSettings, Clock, Completion, Config, Controller, Instant, Mode, Order,
     Outcome, Reason, Request, Retry, Settings, Tier, Verdict,
 };
 use support::*;
@@ -272,7 +272,7 @@ fn off_admits_everything_without_slots_and_lets_the_waiters_in() {
     let (_, waker) = CountingWaker::new();
     let mut waiting = lane.admit(&T1);
     assert!(waiting.poll_admit(&waker).is_pending());
-    controller.set_off(true);
+    controller.set_mode(Mode::Off);
     assert!(
         matches!(waiting.poll_admit(&waker), Poll::Ready(Ok(p)) if p.kind() == AdmitKind::Open)
     );
@@ -281,7 +281,7 @@ fn off_admits_everything_without_slots_and_lets_the_waiters_in() {
         (lane.snapshot().in_use, lane.snapshot().open_in_use),
         (1, 5)
     );
-    controller.set_off(false);
+    controller.set_mode(Mode::Enforce);
     assert_eq!(lane.try_admit(&T1).unwrap_err().reason(), Reason::Busy);
     drop((held, open));
     assert_at_rest(&lane.snapshot());

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::simulation::{
-    Arrivals, Clients, Phase, PhaseReport, Scenario, Service, Shape, VirtualLane,
+    Arrivals, Clients, Phase, PhaseReport, Scenario, Service, Shape, VirtualController,
 };
 use cinnamon_core::{
     AdmitOwned, Clock, Completion, Config, Controller, Instant, Lane, LaneSnapshot, ManualClock,
@@ -347,7 +347,7 @@ fn the_control_thread_goes_on_when_the_clock_is_set_back() {
 fn simulated(scenario: &Scenario) -> (PhaseReport, LaneSnapshot) {
     let slots = scenario.service.parallelism;
     let settings = Settings::one_lane("main", slots);
-    let mut lane = VirtualLane::new(settings).expect("settings are in bounds");
+    let mut lane = VirtualController::new(settings).expect("settings are in bounds");
     let report = scenario.run(&mut lane, &mut ());
     let mut phases = report.expect("the scenario is in bounds").phases;
     let last = phases.pop().expect("a phase");

@@ -17,3 +17,7 @@
 //! off the path of a request, so a slow or broken signal delays no verdict.
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod ramp;
+
+pub use ramp::{LogRamp, Ramp, RampError};

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{AdmitOwned, OwnedPermit, Rejected, Request};
+use cinnamon_core::{AdmitOwned, Mode, OwnedPermit, Rejected, Request};
 use cinnamon_rocks::{Operation, Store, StoreError};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
@@ -84,7 +84,11 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(arm: Arm, store: Store, clock: Clock) -> Self {
         let (tasks, inbox) = crossbeam_channel::unbounded();
-        store.controller().set_off(arm == Arm::NoControl);
+        store.controller().set_mode(if arm == Arm::NoControl {
+            Mode::Off
+        } else {
+            Mode::Enforce
+        });
         Self {
             arm,
             store,

@@ -95,6 +95,7 @@ mod tests {
             priority: KeyHash::new(0, 0)
                 .rank(Tier::T2, u64::from(token))
                 .priority(),
+            lane: 0,
         }
     }
 

@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use cinnamon_core::simulation::{
-    Arrivals, Burst, Clients, Deadline, Keys, Pauses, Phase, Scenario, Service, Shape, Slowness,
-    Work,
+    Arrivals, Burst, Clients, Deadline, Keys, Pauses, Phase, Plant, Scenario, Service, Shape,
+    Slowness, Work, Writes,
 };
 use cinnamon_core::{ConfigError, TIERS};
 use serde::Deserialize;
@@ -106,6 +106,12 @@ pub struct File {
     clients: Clients,
     #[serde(default)]
     deadline: DeadlineFile,
+    /// A lane of its own for writes.
+    #[serde(default)]
+    writes: Option<Writes>,
+    /// What signals measure; their times are not stretched.
+    #[serde(default)]
+    plants: Vec<Plant>,
     phases: Vec<PhaseFile>,
 }
 
@@ -383,6 +389,8 @@ impl Named {
                 services: file.deadline.services.unwrap_or(OWN_SERVICES),
                 told: file.deadline.told,
             },
+            writes: file.writes,
+            plants: file.plants.clone(),
         };
         run.check().map_err(|source| ScenarioError::Figure {
             scenario: self.name.clone(),

@@ -4,8 +4,10 @@ use std::fmt::Debug;
 
 use crate::clock::Instant;
 use crate::codel::CodelState;
+use crate::config::ConfigError;
 use crate::priority::{Priority, Tier};
 use crate::request::Request;
+use crate::simulation::plant::PlantSignal;
 use crate::verdict::Reason;
 
 /// One request as a policy sees it.
@@ -18,6 +20,8 @@ pub struct Offer {
     /// The tier and cohort it would have, for policies that have no engine. What the request says of
     /// itself: untagged work comes at the default tier.
     pub priority: Priority,
+    /// The lane it is for, by index: 1 for writes where there are any, else 0.
+    pub lane: usize,
 }
 
 /// What a policy says to an offer, or later to a waiter.
@@ -50,6 +54,8 @@ pub struct View {
     pub newest_first: bool,
     /// What holds the threshold where it is, a word.
     pub binding: &'static str,
+    /// The signal that does, by index.
+    pub signal: Option<u8>,
 }
 
 impl Default for View {
@@ -63,6 +69,7 @@ impl Default for View {
             codel: CodelState::Calm,
             newest_first: false,
             binding: "nothing",
+            signal: None,
         }
     }
 }
@@ -89,6 +96,15 @@ pub trait Policy: Debug {
     /// Moves what waiters must be told into `out`: a token each, with [`Answer::Run`] or
     /// [`Answer::Refuse`]. Called after every other call.
     fn take_answers(&mut self, out: &mut Vec<(u32, Answer)>);
+
+    /// Gives it the scenario's signals, before anything happens. A policy without signals lets them lie.
+    ///
+    /// # Errors
+    ///
+    /// When a signal is not what it must be.
+    fn attach(&mut self, _signals: Vec<PlantSignal>) -> Result<(), ConfigError> {
+        Ok(())
+    }
 
     /// How it stands.
     fn view(&self) -> View {

@@ -33,6 +33,8 @@ pub struct Fate {
     pub tier: Tier,
     /// The priority it was offered at.
     pub priority: Priority,
+    /// The lane it was for, by index.
+    pub lane: u8,
     /// When it first arrived.
     pub arrived_at: Instant,
     /// When this attempt was made.
@@ -56,6 +58,9 @@ pub trait Witness {
 
     /// The policy was woken and now stands so.
     fn woken(&mut self, _now: Instant, _view: &View) {}
+
+    /// Right after that, the true pressure of a plant, by its index in the scenario.
+    fn measured(&mut self, _now: Instant, _plant: usize, _pressure: f64) {}
 }
 
 /// Does not look.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, within};
 use crate::priority::{PRIORITIES, TIERS};
+use crate::simulation::plant::Plant;
 use crate::simulation::policy::Policy;
 use crate::simulation::report::{Report, Witness};
 use crate::simulation::world::World;
@@ -243,7 +244,19 @@ pub enum Keys {
     Untagged,
 }
 
-/// One lane, one store, a sequence of phases.
+/// A share of the requests are writes: they have a lane and a store of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Writes {
+    /// So many of all requests.
+    pub share: f64,
+    /// Writes the store can work on at once.
+    pub parallelism: u32,
+    /// Mean service time at full speed, seconds.
+    pub mean_s: f64,
+}
+
+/// One or two lanes with a store each, a sequence of phases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Everything random follows from it.
@@ -266,6 +279,10 @@ pub struct Scenario {
     pub clients: Clients,
     /// When an answer is too late.
     pub deadline: Deadline,
+    /// Writes, if they are apart. Loads are still told in capacities of `service`.
+    pub writes: Option<Writes>,
+    /// What signals measure.
+    pub plants: Vec<Plant>,
 }
 
 impl Default for Scenario {
@@ -287,6 +304,8 @@ impl Default for Scenario {
                 services: 0.0,
                 told: false,
             },
+            writes: None,
+            plants: Vec::new(),
         }
     }
 }
@@ -298,14 +317,14 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// When a figure of the scenario is out of bounds.
+    /// When a figure of the scenario is out of bounds, or a signal is not what it must be.
     pub fn run(
         &self,
         policy: &mut dyn Policy,
         witness: &mut dyn Witness,
     ) -> Result<Report, ConfigError> {
         self.check()?;
-        Ok(World::new(self, policy, witness).run())
+        Ok(World::new(self, policy, witness)?.run())
     }
 
     /// Checks every figure.
@@ -357,6 +376,14 @@ impl Scenario {
             0.0,
             SECONDS_MAX,
         )?;
+        if let Some(writes) = &self.writes {
+            within("writes.share", writes.share, 0.0, 1.0)?;
+            within("writes.parallelism", writes.parallelism, 1, u32::MAX)?;
+            within("writes.mean_s", writes.mean_s, 1e-9, 1e6)?;
+        }
+        for (i, plant) in self.plants.iter().enumerate() {
+            plant.check(&format!("plants[{i}]"))?;
+        }
         within("deadline.base_s", self.deadline.base_s, 1e-6, SECONDS_MAX)?;
         within("deadline.services", self.deadline.services, 0.0, 1e6)?;
         for (i, phase) in self.phases.iter().enumerate() {

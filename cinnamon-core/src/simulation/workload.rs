@@ -18,6 +18,8 @@ pub(super) struct Draw {
     pub(super) class: u16,
     /// Seconds at full speed.
     pub(super) work_s: f64,
+    /// 1 for a write where there are any, else 0.
+    pub(super) lane: usize,
 }
 
 /// Draws requests and the times at which they come.
@@ -133,11 +135,20 @@ impl<'a> Workload<'a> {
         } else {
             0
         };
-        Draw {
+        let draw = Draw {
             tier,
             key: self.rng.bits(),
             class: class as u16,
             work_s: self.class_mean_s[class] * self.scatter(),
+            lane: 0,
+        };
+        match &self.scenario.writes {
+            Some(writes) if self.rng.unit() < writes.share => Draw {
+                work_s: draw.work_s * writes.mean_s / self.scenario.service.mean_s,
+                lane: 1,
+                ..draw
+            },
+            _ => draw,
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::config::ConfigError;
 use crate::priority::mix64;
+use crate::simulation::plant::{PlantSignal, Works};
 use crate::simulation::policy::{Answer, Offer, Policy};
 use crate::simulation::report::{End, Fate, PhaseReport, Report, Witness};
 use crate::simulation::scenario::Scenario;
@@ -46,7 +48,9 @@ pub(super) struct World<'a> {
     policy: &'a mut dyn Policy,
     witness: &'a mut dyn Witness,
     workload: Workload<'a>,
-    store: Store,
+    /// One per lane.
+    stores: Vec<Store>,
+    plants: Vec<Works>,
     /// The store's speeds to come, next last.
     speeds: Vec<(Instant, f64)>,
     now: Instant,
@@ -73,7 +77,12 @@ impl<'a> World<'a> {
         scenario: &'a Scenario,
         policy: &'a mut dyn Policy,
         witness: &'a mut dyn Witness,
-    ) -> Self {
+    ) -> Result<Self, ConfigError> {
+        let unit = scenario.service.capacity_per_s();
+        let works = |plant| Works::new(plant, unit);
+        let plants: Vec<Works> = scenario.plants.iter().map(works).collect();
+        let signal = |(plant, works)| PlantSignal::new(plant, works);
+        policy.attach(scenario.plants.iter().zip(&plants).map(signal).collect())?;
         let mut speeds: Vec<(Instant, f64)> = Speed::of(scenario).changes().collect();
         speeds.reverse();
         let workload = Workload::new(scenario);
@@ -81,7 +90,11 @@ impl<'a> World<'a> {
             scenario,
             policy,
             witness,
-            store: Store::new(scenario.service.parallelism),
+            stores: std::iter::once(scenario.service.parallelism)
+                .chain(scenario.writes.iter().map(|writes| writes.parallelism))
+                .map(Store::new)
+                .collect(),
+            plants,
             speeds,
             now: Instant::ZERO,
             end: seconds(workload.end_s()),
@@ -119,7 +132,7 @@ impl<'a> World<'a> {
                 }
             }
         }
-        world
+        Ok(world)
     }
 
     pub(super) fn run(mut self) -> Report {
@@ -132,14 +145,19 @@ impl<'a> World<'a> {
                 .peek()
                 .map_or(Instant::FAR_FUTURE, |Reverse((at, ..))| *at);
             let nobody_comes = arrival == Instant::FAR_FUTURE && act == Instant::FAR_FUTURE;
-            if nobody_comes && self.store.is_empty() && self.waiting == 0 {
+            if nobody_comes && self.stores.iter().all(Store::is_empty) && self.waiting == 0 {
                 break;
             }
             let speed = self
                 .speeds
                 .last()
                 .map_or(Instant::FAR_FUTURE, |&(at, _)| at);
-            let done = self.store.next_done();
+            let done = self
+                .stores
+                .iter()
+                .map(Store::next_done)
+                .min()
+                .unwrap_or(Instant::FAR_FUTURE);
             let wake = self
                 .policy
                 .next_wakeup()
@@ -153,7 +171,9 @@ impl<'a> World<'a> {
             self.now = next;
             if next == speed {
                 if let Some((_, speed)) = self.speeds.pop() {
-                    self.store.set_speed(next, speed);
+                    for store in &mut self.stores {
+                        store.set_speed(next, speed);
+                    }
                 }
             } else if next == done {
                 self.complete();
@@ -189,6 +209,7 @@ impl<'a> World<'a> {
             phase: phase as u16,
             tier: draw.tier,
             priority: self.workload.request(&draw).1,
+            lane: draw.lane as u8,
             arrived_at: self.now,
             offered_at: self.now,
             work_s: draw.work_s,
@@ -226,6 +247,7 @@ impl<'a> World<'a> {
             token,
             request,
             priority,
+            lane: job.draw.lane,
         };
         match self.policy.offer(self.now, &offer) {
             Answer::Run => self.begin(token),
@@ -252,12 +274,22 @@ impl<'a> World<'a> {
         let job = &mut self.jobs[token as usize];
         job.waiting = false;
         job.fate.started_at = Some(self.now);
-        let work_s = job.fate.work_s;
-        self.store.begin(self.now, token, work_s);
+        let (work_s, lane) = (job.fate.work_s, job.draw.lane);
+        let cost = self.workload.cost(&job.draw).map_or(1.0, f64::from);
+        self.stores[lane].begin(self.now, token, work_s);
+        for plant in &self.plants {
+            plant.admit(self.now, lane, cost);
+        }
     }
 
     fn complete(&mut self) {
-        let Some(token) = self.store.pop(self.now) else {
+        let due = |store: &&mut Store| store.next_done() == self.now;
+        let Some(token) = self
+            .stores
+            .iter_mut()
+            .find(due)
+            .and_then(|store| store.pop(self.now))
+        else {
             return;
         };
         self.note(4, token);
@@ -287,6 +319,10 @@ impl<'a> World<'a> {
         self.threshold = view.threshold;
         self.trace = mix64(self.trace ^ view.threshold.to_bits());
         self.witness.woken(self.now, &view);
+        for (index, plant) in self.plants.iter().enumerate() {
+            self.witness
+                .measured(self.now, index, plant.pressure(self.now));
+        }
     }
 
     fn act(&mut self) {

@@ -49,7 +49,9 @@ pub fn manual_with(settings: Settings) -> (Controller, Lane, ManualClock) {
     clock.advance(Duration::from_secs(1));
     let config = Config::new(settings).expect("settings are in bounds");
     let name = config.lanes[0].name.clone();
-    let controller = Controller::builder(config).build_manual(clock.shared());
+    let controller = Controller::builder(config)
+        .build_manual(clock.shared())
+        .expect("no signals");
     let lane = controller.lane(&name).expect("the lane was configured");
     (controller, lane, clock)
 }

@@ -1,6 +1,6 @@
 //! Cinnamon as it is shipped, with its defaults.
 
-use cinnamon_core::simulation::VirtualLane;
+use cinnamon_core::simulation::VirtualController;
 use cinnamon_core::{LaneSettings, Settings};
 
 use super::{Arm, Kind};
@@ -11,7 +11,7 @@ pub(super) const ARM: Arm = Arm {
     kind: Kind::Product,
     build: |scenario| {
         let settings = settings(scenario);
-        Ok(Box::new(VirtualLane::new(settings)?))
+        Ok(Box::new(VirtualController::new(settings)?))
     },
 };
 

@@ -1,7 +1,7 @@
 //! The flow law: the published shape of Uber's law of 2023, in Cinnamon's engine.
 
 use cinnamon_core::Law;
-use cinnamon_core::simulation::VirtualLane;
+use cinnamon_core::simulation::VirtualController;
 
 use super::{Arm, Kind, cinnamon};
 
@@ -12,6 +12,6 @@ pub(super) const ARM: Arm = Arm {
     build: |scenario| {
         let mut settings = cinnamon::settings(scenario);
         settings.law = Law::Flow;
-        Ok(Box::new(VirtualLane::new(settings)?))
+        Ok(Box::new(VirtualController::new(settings)?))
     },
 };

@@ -1,6 +1,6 @@
 //! The control whose gate closes once and stays where it was: right for one load only.
 
-use cinnamon_core::simulation::{Defect, VirtualLane};
+use cinnamon_core::simulation::{Defect, VirtualController};
 
 use super::{Arm, Kind, cinnamon};
 
@@ -10,7 +10,7 @@ pub(super) const ARM: Arm = Arm {
     kind: Kind::Control,
     build: |scenario| {
         let settings = cinnamon::settings(scenario);
-        let lane = VirtualLane::defective(settings, Defect::FrozenThreshold)?;
+        let lane = VirtualController::defective(settings, Defect::FrozenThreshold)?;
         Ok(Box::new(lane))
     },
 };

@@ -1,7 +1,7 @@
 //! Cinnamon with one fault each: what a measuring stick must notice.
 
 use cinnamon_core::config::{DEFAULT_KI_PER_S, DEFAULT_KP};
-use cinnamon_core::simulation::{Defect, Policy, Scenario, VirtualLane};
+use cinnamon_core::simulation::{Defect, Policy, Scenario, VirtualController};
 use cinnamon_core::{ConfigError, Settings};
 
 use super::{Arm, Kind, cinnamon};
@@ -65,7 +65,7 @@ const TOO_MUCH: f64 = 10.0;
 
 fn defective(scenario: &Scenario, defect: Defect) -> Result<Box<dyn Policy>, ConfigError> {
     let settings = cinnamon::settings(scenario);
-    Ok(Box::new(VirtualLane::defective(settings, defect)?))
+    Ok(Box::new(VirtualController::defective(settings, defect)?))
 }
 
 fn altered(
@@ -74,5 +74,5 @@ fn altered(
 ) -> Result<Box<dyn Policy>, ConfigError> {
     let mut settings = cinnamon::settings(scenario);
     alter(&mut settings);
-    Ok(Box::new(VirtualLane::new(settings)?))
+    Ok(Box::new(VirtualController::new(settings)?))
 }

@@ -1,6 +1,6 @@
 //! Cinnamon with a fixed order among waiters of one tier: what the adaptive order is worth.
 
-use cinnamon_core::simulation::{Policy, Scenario, VirtualLane};
+use cinnamon_core::simulation::{Policy, Scenario, VirtualController};
 use cinnamon_core::{ConfigError, Order};
 
 use super::{Arm, Kind, cinnamon};
@@ -24,5 +24,5 @@ fn ordered(scenario: &Scenario, order: Order) -> Result<Box<dyn Policy>, ConfigE
     for lane in &mut settings.lanes {
         lane.order = order;
     }
-    Ok(Box::new(VirtualLane::new(settings)?))
+    Ok(Box::new(VirtualController::new(settings)?))
 }

@@ -1,0 +1,313 @@
+//! An engine, and the mode in which its verdicts count.
+//!
+//! *Enforce* passes everything through. *Off* decides nothing. *Monitor* lets everything in at once and
+//! has the engine decide all the same, in a shadow: a request that the engine lets wait, and later run, runs
+//! at once in truth; when it is done, the shadow's slot comes back as much later as its turn came later. So
+//! where neither arrivals nor service times depend on what is decided, the verdicts are those of Enforce, one
+//! by one. On a live store they are an estimate: work that would have been refused ran, and made the rest
+//! slower.
+//!
+//! | in the shadow | while it runs in truth | once that is done |
+//! |---|---|---|
+//! | refused | nothing | forgotten |
+//! | waits | waits | waits, with the service time known |
+//! | runs | runs | ends its service time after its turn came |
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Deref;
+
+use crate::clock::Instant;
+use crate::config::Config;
+use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
+use crate::engine::Engine;
+use crate::metrics::LaneSnapshot;
+use crate::permit::Completion;
+use crate::priority::Rank;
+use crate::queue::WaiterId;
+use crate::request::Request;
+use crate::signal::Mode;
+use crate::verdict::{AdmitKind, Binding, Reason};
+
+#[derive(Clone, Copy, Debug)]
+enum Shadow {
+    Free,
+    Refused,
+    Waits(WaiterId),
+    /// … and is done in truth, after so many nanoseconds.
+    WaitsDone(WaiterId, u64, Option<Completion>),
+    Runs(Ticket),
+    /// … and is done in truth; its end is planned.
+    Ends(Ticket, Option<Completion>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Admission {
+    engine: Engine,
+    mode: Mode,
+    shadows: Vec<Shadow>,
+    free: Vec<u32>,
+    /// Ends to come in the shadow.
+    ends: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Requests let in by Monitor that run in truth.
+    running: u32,
+    /// Effects of a change of mode, for real waiters.
+    effects: Vec<Effect>,
+    scratch: Vec<Effect>,
+}
+
+impl Deref for Admission {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Admission {
+    pub(crate) fn new(config: &Config, lane: usize, now: Instant) -> Self {
+        Self {
+            engine: Engine::new(config, lane, now),
+            mode: Mode::Enforce,
+            shadows: Vec::new(),
+            free: Vec::new(),
+            ends: BinaryHeap::new(),
+            running: 0,
+            effects: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// As [`Engine::offer`].
+    pub(crate) fn offer(&mut self, now: Instant, request: &Request, wait: Option<u32>) -> Offered {
+        if self.mode != Mode::Monitor {
+            return self.engine.offer(now, request, wait);
+        }
+        self.settle(now);
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.shadows.push(Shadow::Free);
+            self.shadows.len() as u32 - 1
+        });
+        let offered = self.engine.offer(now, request, wait.map(|_| id));
+        let shadow = match offered {
+            Offered::Admitted(ticket) if ticket.kind != AdmitKind::Slot => {
+                self.release(id);
+                return offered;
+            }
+            Offered::Rejected(rejected) if rejected.reason() == Reason::Closed => {
+                self.release(id);
+                return offered;
+            }
+            Offered::Admitted(ticket) => Shadow::Runs(ticket),
+            Offered::Waiting(waiter) => Shadow::Waits(waiter),
+            Offered::Rejected(_) => Shadow::Refused,
+        };
+        self.shadows[id as usize] = shadow;
+        self.absorb();
+        self.running += 1;
+        Offered::Admitted(Ticket {
+            kind: AdmitKind::Open,
+            shadow: id,
+            ..self.engine.last_offered()
+        })
+    }
+
+    pub(crate) fn cancel(&mut self, now: Instant, id: WaiterId) -> bool {
+        self.engine.cancel(now, id)
+    }
+
+    pub(crate) fn nested(&mut self, now: Instant, parent: &Ticket) -> Ticket {
+        self.settle(now);
+        Ticket {
+            shadow: NO_SHADOW,
+            ..self.engine.nested(now, parent)
+        }
+    }
+
+    /// As [`Engine::finish`].
+    pub(crate) fn finish(&mut self, now: Instant, ticket: &Ticket, done: Option<Completion>) {
+        if ticket.shadow == NO_SHADOW {
+            self.settle(now);
+            self.engine.finish(now, ticket, done);
+        } else {
+            self.running -= 1;
+            self.end(now, ticket, done);
+            self.settle(now);
+        }
+        self.absorb();
+    }
+
+    pub(crate) fn tick(&mut self, now: Instant) -> Rank {
+        self.settle(now);
+        let threshold = self.engine.tick(now);
+        self.absorb();
+        threshold
+    }
+
+    pub(crate) fn set_gate(&mut self, now: Instant, threshold: Rank, binding: Binding, epoch: u64) {
+        self.engine.set_gate(now, threshold, binding, epoch);
+        self.absorb();
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.settle(now);
+        self.engine.expire(now);
+        self.absorb();
+    }
+
+    pub(crate) fn set_limit(&mut self, now: Instant, limit: u32) {
+        self.settle(now);
+        self.engine.set_limit(now, limit);
+        self.absorb();
+    }
+
+    pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
+        self.settle(now);
+        self.engine.reconfigure(now, old, new);
+        self.absorb();
+    }
+
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.engine.drain(now);
+    }
+
+    pub(crate) fn close(&mut self, now: Instant) {
+        self.settle(now);
+        self.engine.close(now);
+        self.absorb();
+    }
+
+    /// Takes effect at once: who waits is let in when decisions no longer count.
+    pub(crate) fn set_mode(&mut self, now: Instant, mode: Mode) {
+        if mode == self.mode {
+            return;
+        }
+        self.settle(now);
+        if self.mode == Mode::Monitor {
+            self.leave_the_shadow(now);
+        }
+        self.engine.set_off(now, mode != Mode::Enforce);
+        self.engine.take_effects(&mut self.effects);
+        self.engine.set_off(now, mode == Mode::Off);
+        self.mode = mode;
+    }
+
+    /// Moves what must be told to waiters into `out`.
+    pub(crate) fn take_effects(&mut self, out: &mut Vec<Effect>) {
+        out.append(&mut self.effects);
+        if self.mode != Mode::Monitor {
+            self.engine.take_effects(out);
+        }
+    }
+
+    /// Requests that run in truth, slot or not.
+    pub(crate) fn running(&self) -> u32 {
+        let shadows = self
+            .shadows
+            .iter()
+            .filter(|shadow| matches!(shadow, Shadow::Runs(_) | Shadow::Ends(..)))
+            .count();
+        self.engine.running() - shadows as u32 + self.running
+    }
+
+    pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
+        let mut snapshot = self.engine.snapshot(name);
+        snapshot.mode = self.mode;
+        snapshot.open_in_use += self.running;
+        snapshot
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// A request that Monitor let in is done in truth.
+    fn end(&mut self, now: Instant, ticket: &Ticket, done: Option<Completion>) {
+        let held_ns = now.nanos_since(ticket.started_at);
+        let id = ticket.shadow;
+        match self.shadows[id as usize] {
+            Shadow::Waits(waiter) => {
+                self.shadows[id as usize] = Shadow::WaitsDone(waiter, held_ns, done);
+            }
+            Shadow::Runs(turn) if self.mode == Mode::Monitor => self.plan(id, turn, held_ns, done),
+            Shadow::Runs(turn) => {
+                self.release(id);
+                self.engine.finish(now, &turn, done);
+            }
+            Shadow::Refused => self.release(id),
+            Shadow::Free | Shadow::WaitsDone(..) | Shadow::Ends(..) => {}
+        }
+    }
+
+    fn plan(&mut self, id: u32, turn: Ticket, held_ns: u64, done: Option<Completion>) {
+        self.shadows[id as usize] = Shadow::Ends(turn, done);
+        self.ends
+            .push(Reverse((turn.started_at.after_nanos(held_ns), id)));
+    }
+
+    /// Ends in the shadow what is due by `now`, each at its own time.
+    fn settle(&mut self, now: Instant) {
+        while let Some(&Reverse((at, id))) = self.ends.peek()
+            && at <= now
+        {
+            self.ends.pop();
+            if let Shadow::Ends(turn, done) = self.shadows[id as usize] {
+                self.release(id);
+                self.engine.finish(at, &turn, done);
+                self.absorb();
+            }
+        }
+    }
+
+    /// Tells the shadow what the engine would have told waiters.
+    fn absorb(&mut self) {
+        if self.mode != Mode::Monitor {
+            return;
+        }
+        let mut effects = std::mem::take(&mut self.scratch);
+        self.engine.take_effects(&mut effects);
+        for effect in effects.drain(..) {
+            let id = effect.token;
+            match (self.shadows[id as usize], effect.result) {
+                (Shadow::Waits(_), Ok(turn)) => self.shadows[id as usize] = Shadow::Runs(turn),
+                (Shadow::Waits(_), Err(_)) => self.shadows[id as usize] = Shadow::Refused,
+                (Shadow::WaitsDone(_, held_ns, done), Ok(turn)) => {
+                    self.plan(id, turn, held_ns, done);
+                }
+                (Shadow::WaitsDone(..), Err(_)) => self.release(id),
+                _ => {}
+            }
+        }
+        self.scratch = effects;
+    }
+
+    /// Who only waits or ends in the shadow leaves it; who runs in truth keeps the slot it has there.
+    fn leave_the_shadow(&mut self, now: Instant) {
+        for id in 0..self.shadows.len() as u32 {
+            match self.shadows[id as usize] {
+                Shadow::Waits(waiter) => {
+                    self.engine.cancel(now, waiter);
+                    self.shadows[id as usize] = Shadow::Refused;
+                }
+                Shadow::WaitsDone(waiter, ..) => {
+                    self.engine.cancel(now, waiter);
+                    self.release(id);
+                }
+                _ => {}
+            }
+        }
+        self.ends.clear();
+        for id in 0..self.shadows.len() as u32 {
+            if let Shadow::Ends(turn, done) = self.shadows[id as usize] {
+                self.release(id);
+                self.engine.finish(now, &turn, done);
+            }
+        }
+    }
+
+    fn release(&mut self, id: u32) {
+        self.shadows[id as usize] = Shadow::Free;
+        self.free.push(id);
+    }
+}

@@ -1,0 +1,118 @@
+//! Hooks on the path of a request, for signals that must see each of them: [`Observer`].
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::effects::Offered;
+use crate::permit::Outcome;
+use crate::priority::Priority;
+use crate::request::{Class, Request};
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::verdict::Reason;
+
+/// Sees every request as it is offered and as it finishes. Called on the thread of the request, with no
+/// lock held, so it must be short and must not block: count into atomics, and let a
+/// [`Signal`](crate::Signal) read them. An observer that panics is not called again.
+pub trait Observer: Send + Sync {
+    /// A request was offered.
+    fn on_offer(&self, _offer: &OfferEvent<'_>) {}
+
+    /// A request that ran is done.
+    fn on_finish(&self, _finish: &FinishEvent) {}
+}
+
+/// A request that was offered.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct OfferEvent<'a> {
+    /// Index of its lane, in the order of the settings.
+    pub lane: usize,
+    /// The request.
+    pub request: &'a Request,
+    /// What became of it at once.
+    pub answer: OfferAnswer,
+}
+
+/// What becomes of an offer at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfferAnswer {
+    /// It runs.
+    Runs,
+    /// It waits; it runs later or not at all.
+    Waits,
+    /// It was refused.
+    Refused(Reason),
+}
+
+impl OfferAnswer {
+    pub(crate) const fn of(offered: &Offered) -> Self {
+        match offered {
+            Offered::Admitted(_) => Self::Runs,
+            Offered::Waiting(_) => Self::Waits,
+            Offered::Rejected(rejected) => Self::Refused(rejected.reason()),
+        }
+    }
+}
+
+/// A request that ran and is done.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct FinishEvent {
+    /// Index of its lane, in the order of the settings.
+    pub lane: usize,
+    /// The priority it was admitted at.
+    pub priority: Priority,
+    /// Its class.
+    pub class: Class,
+    /// The cost it was admitted at, work units.
+    pub estimated_cost: u32,
+    /// What it really cost, if the caller said.
+    pub cost: Option<u32>,
+    /// How it ended; `None` when its permit was dropped.
+    pub outcome: Option<Outcome>,
+    /// How long it ran.
+    pub service_time: Duration,
+}
+
+/// The observers of a controller.
+#[derive(Default)]
+pub(crate) struct Observers(Box<[Hook]>);
+
+struct Hook {
+    observer: Arc<dyn Observer>,
+    broken: AtomicBool,
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observers({})", self.0.len())
+    }
+}
+
+impl Observers {
+    pub(crate) fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
+        let hook = |observer| Hook {
+            observer,
+            broken: AtomicBool::new(false),
+        };
+        Self(observers.into_iter().map(hook).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn tell(&self, event: impl Fn(&dyn Observer)) {
+        for hook in &self.0 {
+            if hook.broken.load(Ordering::Relaxed) {
+                continue;
+            }
+            // Its fault must not become the request's.
+            if catch_unwind(AssertUnwindSafe(|| event(&*hook.observer))).is_err() {
+                hook.broken.store(true, Ordering::Relaxed);
+                tracing::error!("an observer panicked and is not called again");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The law of a detector that fires or does not. A PI on such a signal limit-cycles; it is handled as
+//! LinkedIn's Hodor does: cut to what was served before the overload, hold, probe upward, roll back and
+//! back off exponentially. The last incident's number is forgotten when the gate is let go.
+//!
+//! | phase | the detector | for | then |
+//! |---|---|---|---|
+//! | calm | fires | | hold, at what was served before and no more than 0.9 of now |
+//! | hold | fires on | a hold | hold, at 0.8 of it |
+//! | hold | is silent | an interval | probe, at 1.1 of it |
+//! | probe | is silent | an interval | probe, at 1.1 of it, the interval halved; or calm, once the budget holds nobody back |
+//! | probe | fires | | hold, at the last good budget; the interval doubles |
+
+use super::law::Flow;
+
+/// Memory of what was served while all was well: longer than what led to the overload.
+const BEFORE_S: f64 = 10.0;
+/// The first cut, at least.
+const FIRST_CUT: f64 = 0.9;
+/// A further one.
+const CUT: f64 = 0.8;
+/// One probe upward.
+const PROBE: f64 = 1.1;
+/// The interval between probes grows to so many holds.
+const INTERVAL_MAX: f64 = 8.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Calm,
+    Hold,
+    Probe,
+}
+
+/// The law's state.
+#[derive(Debug)]
+pub(crate) struct BinaryLaw {
+    hold_s: f64,
+    phase: Phase,
+    firing: bool,
+    /// Served per second while all was well; nothing seen yet if it is 0.
+    before: f64,
+    budget: f64,
+    /// The last budget at which the detector was silent for an interval.
+    good: f64,
+    interval_s: f64,
+    /// In this phase, and silent or firing without a break, for so long.
+    for_s: f64,
+}
+
+impl BinaryLaw {
+    pub(crate) const fn new(hold_s: f64) -> Self {
+        Self {
+            hold_s,
+            phase: Phase::Calm,
+            firing: false,
+            before: 0.0,
+            budget: f64::INFINITY,
+            good: 0.0,
+            interval_s: hold_s,
+            for_s: 0.0,
+        }
+    }
+
+    /// A new reading: it fires at 1.0 or more.
+    pub(crate) fn read(&mut self, pressure: f64) {
+        let firing = pressure >= 1.0;
+        if firing != self.firing && self.phase == Phase::Hold {
+            self.for_s = 0.0;
+        }
+        self.firing = firing;
+    }
+
+    /// One step of `dt_s` seconds: the budget, or nothing while it has no grip.
+    /// It is not to be less than `least`.
+    pub(crate) fn tick(&mut self, dt_s: f64, flow: &Flow, least: f64) -> Option<f64> {
+        self.for_s += dt_s;
+        match (self.phase, self.firing) {
+            (Phase::Calm, false) => {
+                let gain = if self.before > 0.0 {
+                    1.0 - (-dt_s / BEFORE_S).exp()
+                } else {
+                    1.0
+                };
+                self.before += gain * (flow.admitted - self.before);
+                return None;
+            }
+            (Phase::Calm, true) => {
+                if flow.capacity <= 0.0 {
+                    return None;
+                }
+                let most = FIRST_CUT * flow.possible();
+                let before = if self.before > 0.0 { self.before } else { most };
+                self.enter(Phase::Hold, before.min(most));
+                self.good = self.budget;
+            }
+            (Phase::Hold, true) => {
+                if self.for_s >= self.hold_s {
+                    self.enter(Phase::Hold, CUT * self.budget);
+                    self.good = self.budget;
+                }
+            }
+            (Phase::Probe, true) => {
+                self.interval_s = (2.0 * self.interval_s).min(INTERVAL_MAX * self.hold_s);
+                self.enter(Phase::Hold, self.good);
+            }
+            (_, false) => {
+                if self.for_s >= self.interval_s {
+                    self.good = self.budget;
+                    if self.budget >= flow.offered.min(flow.capacity) {
+                        self.release();
+                        return None;
+                    }
+                    if self.phase == Phase::Probe {
+                        // There is room again: no reason to wait any longer than its effect takes to show.
+                        self.interval_s = (self.interval_s / 2.0).max(self.hold_s);
+                    }
+                    self.enter(Phase::Probe, PROBE * self.budget);
+                }
+            }
+        }
+        // Not only what is given out: what was never tried is nothing to come back from.
+        self.budget = self.budget.max(least);
+        Some(self.budget)
+    }
+
+    /// Lets the gate go and forgets the episode.
+    pub(crate) fn release(&mut self) {
+        self.enter(Phase::Calm, f64::INFINITY);
+        self.interval_s = self.hold_s;
+    }
+
+    /// Takes it for silent: nothing is known of it.
+    pub(crate) fn forget(&mut self) {
+        self.release();
+        self.firing = false;
+    }
+
+    fn enter(&mut self, phase: Phase, budget: f64) {
+        self.phase = phase;
+        self.budget = budget;
+        self.for_s = 0.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DT_S: f64 = 0.02;
+
+    fn flow(admitted: f64) -> Flow {
+        Flow {
+            admitted,
+            offered: 2_000.0,
+            capacity: 1_000.0,
+            confirmed: false,
+            other_binds: false,
+        }
+    }
+
+    /// Runs a detector that fires while more than `sustainable` was admitted; the budgets over time.
+    fn run(law: &mut BinaryLaw, sustainable: impl Fn(f64) -> f64, seconds: f64) -> Vec<f64> {
+        let mut admitted = 1_000.0;
+        (0..(seconds / DT_S) as usize)
+            .map(|k| {
+                law.read(if admitted > sustainable(k as f64 * DT_S) {
+                    1.0
+                } else {
+                    0.0
+                });
+                let budget = law
+                    .tick(DT_S, &flow(admitted), 20.0)
+                    .unwrap_or(f64::INFINITY);
+                admitted = budget.min(1_000.0);
+                budget
+            })
+            .collect()
+    }
+
+    #[test]
+    fn cut_to_what_was_served_before_then_probe_and_roll_back() {
+        let mut law = BinaryLaw::new(1.0);
+        for _ in 0..2_000 {
+            law.read(0.0);
+            assert_eq!(law.tick(DT_S, &flow(600.0), 20.0), None);
+        }
+        let budgets = run(&mut law, |_| 700.0, 120.0);
+        assert!((budgets[0] - 600.0).abs() < 1.0, "{}", budgets[0]);
+        // 660 holds, 726 does not: back to 660, and ever more seldom.
+        let late = &budgets[budgets.len() / 2..];
+        let good = late.iter().filter(|&&b| b <= 700.0).count() as f64 / late.len() as f64;
+        assert!(good > 0.95, "{good}");
+        assert!(late.iter().all(|&b| (600.0..800.0).contains(&b)));
+        let probes = |part: &[f64]| part.windows(2).filter(|b| b[1] > b[0]).count();
+        assert!(probes(late) <= 60 / 8 + 1 && probes(late) >= 5);
+    }
+
+    #[test]
+    fn while_it_fires_on_it_is_cut_further_and_when_it_is_over_let_go() {
+        let mut law = BinaryLaw::new(1.0);
+        law.read(0.0);
+        law.tick(DT_S, &flow(1_000.0), 20.0);
+        let budgets = run(&mut law, |s| if s < 20.0 { 300.0 } else { 2_000.0 }, 80.0);
+        assert_eq!(budgets[0], 900.0, "nothing was served before but this");
+        let held = budgets[(19.0 / DT_S) as usize];
+        assert!((200.0..=340.0).contains(&held), "{held}");
+        assert!(budgets[budgets.len() - 1].is_infinite());
+        assert_eq!(law.phase, Phase::Calm);
+    }
+
+    #[test]
+    fn the_last_incident_is_forgotten() {
+        let mut law = BinaryLaw::new(1.0);
+        run(&mut law, |s| if s < 20.0 { 300.0 } else { 2_000.0 }, 80.0);
+        for _ in 0..10_000 {
+            law.read(0.0);
+            law.tick(DT_S, &flow(950.0), 20.0);
+        }
+        law.read(1.0);
+        let budget = law.tick(DT_S, &flow(950.0), 20.0).unwrap();
+        assert!(budget > 850.0, "{budget}");
+    }
+}
