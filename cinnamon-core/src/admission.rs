@@ -200,20 +200,29 @@ impl Admission {
         }
     }
 
+    /// Whether somebody waits in the shadow: then ticks are needed as if it were in truth.
+    pub(crate) fn waits_in_shadow(&self) -> bool {
+        self.mode == Mode::Monitor && self.engine.waiting() > 0
+    }
+
     /// Requests that run in truth, slot or not.
     pub(crate) fn running(&self) -> u32 {
-        let shadows = self
-            .shadows
-            .iter()
-            .filter(|shadow| matches!(shadow, Shadow::Runs(_) | Shadow::Ends(..)))
-            .count();
-        self.engine.running() - shadows as u32 + self.running
+        self.engine.running() - self.shadow_running() + self.running
+    }
+
+    fn shadow_running(&self) -> u32 {
+        let runs = |shadow: &&Shadow| matches!(shadow, Shadow::Runs(_) | Shadow::Ends(..));
+        self.shadows.iter().filter(runs).count() as u32
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
         let mut snapshot = self.engine.snapshot(name);
         snapshot.mode = self.mode;
         snapshot.open_in_use += self.running;
+        snapshot.shadow_in_use = self.shadow_running();
+        if self.mode == Mode::Monitor {
+            snapshot.shadow_waiting = snapshot.waiting;
+        }
         snapshot
     }
 

@@ -8,6 +8,9 @@ use crate::signal::Finished;
 
 /// The slow mean of the service time.
 const SLOW_MEMORY_S: f64 = 30.0;
+/// Until it is made of this much, it is no yardstick: the first few requests of a process are not like the
+/// others.
+const SLOW_LEAST_S: f64 = 5.0;
 /// Service times are longer than usual when they are so many times the slow mean.
 const SLOW_FACTOR: f64 = 1.5;
 /// Overload-type outcomes are remembered over this many completions …
@@ -22,6 +25,7 @@ pub(crate) struct Distress {
     seen: Finished,
     error_share: f64,
     slow_mean_s: f64,
+    slow_age_s: f64,
     waits: bool,
     slow: bool,
 }
@@ -51,11 +55,12 @@ impl Distress {
             let share = (self.seen.overloaded - before.overloaded) as f64 / total;
             self.error_share += (1.0 - (-total / ERROR_MEMORY).exp()) * (share - self.error_share);
         }
-        self.slow = self.slow_mean_s > 0.0 && service_mean_s > SLOW_FACTOR * self.slow_mean_s;
-        if self.slow_mean_s == 0.0 {
-            self.slow_mean_s = service_mean_s;
-        } else {
-            let gain = 1.0 - (-dt_s / SLOW_MEMORY_S).exp();
+        self.slow =
+            self.slow_age_s >= SLOW_LEAST_S && service_mean_s > SLOW_FACTOR * self.slow_mean_s;
+        if service_mean_s > 0.0 {
+            self.slow_age_s = (self.slow_age_s + dt_s).min(SLOW_MEMORY_S);
+            // The plain mean while it is young.
+            let gain = (dt_s / self.slow_age_s).min(1.0);
             self.slow_mean_s += gain * (service_mean_s - self.slow_mean_s);
         }
     }
@@ -83,6 +88,10 @@ mod tests {
         assert!(distress.confirms(), "it waits");
         distress.tick(0.02, 0.016, false);
         assert!(distress.confirms(), "it is slow");
+        let mut young = Distress::default();
+        young.tick(0.02, 0.01, false);
+        young.tick(0.02, 0.1, false);
+        assert!(!young.confirms(), "two samples are no yardstick");
         distress.tick(0.02, 0.01, false);
         assert!(!distress.confirms());
         (0..20).for_each(|_| distress.finished(Some(Outcome::Overloaded)));
@@ -94,7 +103,7 @@ mod tests {
     #[test]
     fn a_service_that_stays_slow_is_the_usual_one_in_the_end() {
         let mut distress = Distress::default();
-        distress.tick(0.02, 0.01, false);
+        (0..2_000).for_each(|_| distress.tick(0.02, 0.01, false));
         let ticks = (0..10_000).take_while(|_| {
             distress.tick(0.02, 0.02, false);
             distress.confirms()

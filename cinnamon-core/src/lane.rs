@@ -367,9 +367,17 @@ impl Lane {
     }
 
     fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
-        let offered = self.with(|engine, _, now| engine.offer(now, request, None));
+        let offered = self.with(|engine, _, now| {
+            let offered = engine.offer(now, request, None);
+            let wakeup = engine.waits_in_shadow().then(|| engine.next_wakeup());
+            (offered, wakeup)
+        });
+        let (offered, wakeup) = offered.unzip();
         if let Some(offered) = &offered {
             self.tell_offer(request, OfferAnswer::of(offered));
+        }
+        if let Some(wakeup) = wakeup.flatten() {
+            self.shared.waiter_came(wakeup);
         }
         match offered {
             Some(Offered::Admitted(ticket)) => Ok(ticket),
@@ -447,25 +455,26 @@ impl Pending {
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
         let offered = lane.with(|engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));
-            let waiting = match offered {
-                Offered::Waiting(id) => Some((waiters.wait(id), engine.next_wakeup())),
+            let token = match offered {
+                Offered::Waiting(id) => Some(waiters.wait(id)),
                 _ => None,
             };
-            (offered, waiting)
+            let waits = token.is_some() || engine.waits_in_shadow();
+            (offered, token, waits.then(|| engine.next_wakeup()))
         });
-        if let Some((offered, _)) = &offered {
+        if let Some((offered, token, wakeup)) = &offered {
+            if let Some(token) = *token {
+                *self = Self::Waiting(*request, token);
+            }
+            if let Some(wakeup) = *wakeup {
+                lane.shared.waiter_came(wakeup);
+            }
             lane.tell_offer(request, OfferAnswer::of(offered));
         }
         match offered {
-            Some((Offered::Admitted(ticket), _)) => Poll::Ready(Ok(ticket)),
-            Some((Offered::Rejected(rejected), _)) => Poll::Ready(Err(rejected)),
-            Some((Offered::Waiting(_), waiting)) => {
-                if let Some((token, wakeup)) = waiting {
-                    *self = Self::Waiting(*request, token);
-                    lane.shared.waiter_came(wakeup);
-                }
-                Poll::Pending
-            }
+            Some((Offered::Admitted(ticket), ..)) => Poll::Ready(Ok(ticket)),
+            Some((Offered::Rejected(rejected), ..)) => Poll::Ready(Err(rejected)),
+            Some((Offered::Waiting(_), ..)) => Poll::Pending,
             None => Poll::Ready(lane.past_the_engine(request)),
         }
     }

@@ -147,6 +147,11 @@ pub struct LaneSnapshot {
     pub exempt_in_use: u32,
     /// Requests running without a slot because decisions do not count, or the controller has failed.
     pub open_in_use: u32,
+    /// Of [`in_use`](Self::in_use), those that hold a slot only in the shadow of [`Mode::Monitor`]; in truth
+    /// they run without one, or are done.
+    pub shadow_in_use: u32,
+    /// Of [`waiting`](Self::waiting), those that wait only there.
+    pub shadow_waiting: u32,
     /// Requests waiting.
     pub waiting: u32,
     /// Requests waiting, by tier.

@@ -56,8 +56,12 @@ enum Step {
         lane: usize,
         limit: u32,
     },
-    Off {
-        off: bool,
+    Mode {
+        mode: Mode,
+    },
+    LaneMode {
+        lane: usize,
+        mode: Mode,
     },
     Advance {
         us: u32,
@@ -84,11 +88,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => nth.clone().prop_map(|nth| Step::Drop { nth }),
         1 => nth.prop_map(|nth| Step::Panic { nth }),
         1 => (lane, 1..6u32).prop_map(|(lane, limit)| Step::Limit { lane, limit }),
-        1 => any::<bool>().prop_map(|off| Step::Off { off }),
+        1 => mode().prop_map(|mode| Step::Mode { mode }),
+        1 => (0..2usize, mode()).prop_map(|(lane, mode)| Step::LaneMode { lane, mode }),
         4 => (0..50_000u32).prop_map(|us| Step::Advance { us }),
         1 => (0..5_000_000u32).prop_map(|us| Step::BackInTime { us }),
         3 => Just(Step::Tick),
     ]
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![Just(Mode::Off), Just(Mode::Monitor), Just(Mode::Enforce)]
 }
 
 proptest! {
@@ -166,7 +175,8 @@ proptest! {
                     prop_assert!(work.is_err());
                 }
                 Step::Limit { lane, limit } => lanes[lane].set_limit(limit).unwrap(),
-                Step::Off { off } => controller.set_mode(if off { Mode::Off } else { Mode::Enforce }),
+                Step::Mode { mode } => controller.set_mode(mode),
+                Step::LaneMode { lane, mode } => lanes[lane].set_mode(mode),
                 Step::Advance { us } => { clock.advance(Duration::from_micros(us.into())); }
                 Step::BackInTime { us } => {
                     let back = clock.now().as_nanos().saturating_sub(u64::from(us) * 1_000);
@@ -181,12 +191,17 @@ proptest! {
                 prop_assert_eq!(snapshot.offered, offered[i]);
                 let held = permits.iter().filter(|(l, _)| *l == i).count() as u32;
                 let unseen = waiting.iter().filter(|(l, _)| *l == i).count() as u32;
-                let running = snapshot.in_use + snapshot.exempt_in_use + snapshot.open_in_use;
+                let running = snapshot.in_use + snapshot.exempt_in_use + snapshot.open_in_use
+                    - snapshot.shadow_in_use;
+                let waits = snapshot.waiting - snapshot.shadow_waiting;
                 // Every permit we hold runs; beyond these only waiters that have not looked yet.
-                prop_assert!(held <= running && running + snapshot.waiting <= held + unseen);
+                prop_assert!(held <= running && running + waits <= held + unseen);
             }
         }
         permits.clear();
+        // What is left in a shadow ends with it.
+        controller.set_mode(Mode::Enforce);
+        lanes.iter().for_each(|lane| lane.set_mode(Mode::Enforce));
         for (_, mut admit) in waiting.drain(..) {
             // Every wait is bounded: by 60 s at the most, and the clock may have to catch up 5 s.
             let ended = (0..70).any(|_| {

@@ -7,7 +7,7 @@
 //! | calm | fires | | hold, at what was served before and no more than 0.9 of now |
 //! | hold | fires on | a hold | hold, at 0.8 of it |
 //! | hold | is silent | an interval | probe, at 1.1 of it |
-//! | probe | is silent | an interval | probe, at 1.1 of it, the interval halved; or calm, once the budget holds nobody back |
+//! | probe | is silent | an interval | probe, at 1.1 of it, the interval a hold again; or calm, once the budget holds nobody back |
 //! | probe | fires | | hold, at the last good budget; the interval doubles |
 
 use super::law::Flow;
@@ -84,7 +84,7 @@ impl BinaryLaw {
                 return None;
             }
             (Phase::Calm, true) => {
-                if flow.capacity <= 0.0 {
+                if !flow.is_known() {
                     return None;
                 }
                 let most = FIRST_CUT * flow.possible();
@@ -111,7 +111,7 @@ impl BinaryLaw {
                     }
                     if self.phase == Phase::Probe {
                         // There is room again: no reason to wait any longer than its effect takes to show.
-                        self.interval_s = (self.interval_s / 2.0).max(self.hold_s);
+                        self.interval_s = self.hold_s;
                     }
                     self.enter(Phase::Probe, PROBE * self.budget);
                 }

@@ -55,6 +55,12 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Nothing can be said in rates before something was offered and served. (Taken for none, what had not
+    /// been counted yet made a signal that was over its target at the start cut to a twentieth.)
+    pub(crate) fn is_known(&self) -> bool {
+        self.capacity > 0.0 && self.offered > 0.0
+    }
+
     /// What is let in when nothing holds it back.
     pub(crate) fn possible(&self) -> f64 {
         self.admitted.max(self.offered.min(self.capacity))
@@ -188,8 +194,7 @@ impl PressureLaw {
             self.admitted.push(self.now_s, self.admitted_sum);
         }
         if self.reference.is_none() {
-            // Nothing can be said in rates before something has been served.
-            if self.pressure <= 1.0 || flow.capacity <= 0.0 {
+            if self.pressure <= 1.0 || !flow.is_known() {
                 return None;
             }
             self.reference = Some(flow.possible().max(REFERENCE_MIN * flow.capacity));

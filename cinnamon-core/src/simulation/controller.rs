@@ -167,6 +167,14 @@ impl VirtualController {
             .lane(LaneSettings::new("write", write_slots).scope("store"))
     }
 
+    /// As a waiter kicks the control thread out of its long sleep.
+    fn kick(&mut self, now: Instant) {
+        if self.idle {
+            self.next_tick = now;
+            self.idle = false;
+        }
+    }
+
     fn sample(&mut self, now: Instant) {
         for (index, sample) in self.samples.iter_mut().enumerate() {
             if sample.pending.is_none() && sample.due <= now {
@@ -210,15 +218,14 @@ impl Policy for VirtualController {
         match lane.admission.offer(now, &offer.request, Some(offer.token)) {
             Offered::Admitted(ticket) => {
                 *VirtualLane::entry(&mut lane.tickets, offer.token) = Some(ticket);
+                if lane.admission.waits_in_shadow() {
+                    self.kick(now);
+                }
                 Answer::Run
             }
             Offered::Waiting(id) => {
                 *VirtualLane::entry(&mut lane.waiters, offer.token) = Some(id);
-                if self.idle {
-                    // As a waiter kicks the control thread out of its long sleep.
-                    self.next_tick = now;
-                    self.idle = false;
-                }
+                self.kick(now);
                 Answer::Wait
             }
             Offered::Rejected(rejected) => Answer::Refuse(rejected.reason()),
