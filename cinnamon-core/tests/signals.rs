@@ -265,7 +265,7 @@ fn a_lost_signal_lets_go_slowly_and_neither_sheds_nor_opens_another_gate() {
         assert!((held - 500.0).abs() < 25.0, "{held}");
         // Lost for five seconds: let go little by little, and held again.
         let (gap, around) = (log.good_per_s(40.0, 45.0), log.good_per_s(20.0, 60.0));
-        assert!((500.0..750.0).contains(&gap), "{what:?}: {gap}");
+        assert!((500.0..800.0).contains(&gap), "{what:?}: {gap}");
         assert!((around / 500.0 - 1.0).abs() < 0.1, "{what:?}: {around}");
         assert!((log.good_per_s(50.0, 60.0) - 500.0).abs() < 50.0);
         assert_eq!(log.shed(67.0, 90.0), 0, "{what:?}: gone after two horizons");

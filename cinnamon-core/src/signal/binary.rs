@@ -153,6 +153,7 @@ mod tests {
             offered: 2_000.0,
             capacity: 1_000.0,
             confirmed: false,
+            binds: false,
             other_binds: false,
         }
     }

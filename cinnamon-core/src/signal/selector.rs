@@ -100,6 +100,7 @@ impl Selector {
                     _ => bound.1 = true,
                 }
             }
+            flow.binds = bound.0;
             flow.other_binds = bound == (false, true);
             let mut merge = |levels: &mut Levels| {
                 if added != mask {

@@ -34,11 +34,16 @@ const AUTHORITY_UNRESPONSIVE: f64 = 0.1;
 /// signal may take …
 const HALVED: f64 = 0.55;
 const SPENT: f64 = 1.05;
-/// … and for so many `T` its pressure stayed within this share of itself …
+/// … and for so many `T` and delays its pressure stayed within this much …
 const RESPONSE_TIMES: f64 = 5.0;
 const FLAT: f64 = 0.05;
-/// … away from the target: one that is held at its target stands still, too.
+/// … away from the target: one that is held at its target stands still, too. (As a share of the pressure,
+/// and without the delay, a follower six targets behind whose time was declared five times too short was
+/// taken for stuck while it caught up.)
 const OFF_TARGET: f64 = 0.02;
+/// … although its budget was moved by this factor in the meantime, or there is no more to take. (One that is
+/// nearly at its target is hardly asked for anything.)
+const ASKED: f64 = 0.1;
 /// Once it was found not to respond, it must move by this much to be believed again.
 const MOVED: f64 = 0.15;
 /// So many periods without a reading are no fault yet.
@@ -91,6 +96,8 @@ struct Response {
     /// Least and greatest pressure since it began to stand still.
     band: Option<(f64, f64)>,
     flat_s: f64,
+    /// The budget at the time.
+    budget: Option<f64>,
     /// 0 responds, 1 half of its authority is gone, 2 nearly all.
     lost: u8,
     /// Where it stood still.
@@ -100,30 +107,40 @@ struct Response {
 impl Response {
     /// `held` when the pressure is where a law would hold it.
     fn read(&mut self, pressure: f64, held: bool) {
-        let moved = (pressure - self.level).abs() > MOVED * self.level;
+        let moved = (pressure - self.level).abs() > MOVED;
         if self.lost > 0 && moved {
             *self = Self::default();
         }
         let (least, most) = self.band.unwrap_or((pressure, pressure));
         let (least, most) = (least.min(pressure), most.max(pressure));
-        let flat = most - least <= FLAT * most && !held;
+        let flat = most - least <= FLAT && !held;
         if flat {
             self.band = Some((least, most));
         } else {
             self.band = Some((pressure, pressure));
             self.flat_s = 0.0;
+            self.budget = None;
         }
     }
 
-    /// `cut` when the load was cut by as much as should show, `own` what the signal may take by itself.
-    fn tick(&mut self, dt_s: f64, cut: bool, own: f64, time_s: f64) -> bool {
+    /// `cut` when the load was cut by as much as should show, `spent` when by all that may be, `own` what the
+    /// signal may take by itself.
+    fn tick(
+        &mut self,
+        dt_s: f64,
+        budget: f64,
+        (cut, spent): (bool, bool),
+        own: f64,
+        time_s: f64,
+    ) -> bool {
         // Once it was found out, what it is given back is no cut, and it need not be cut again.
         if !cut && self.lost == 0 {
-            self.flat_s = 0.0;
             return false;
         }
         self.flat_s += dt_s;
-        if self.flat_s < RESPONSE_TIMES * time_s || self.lost == 2 {
+        let since = self.budget.get_or_insert(budget);
+        let asked = self.lost > 0 || spent || (budget / *since).ln().abs() >= ASKED;
+        if self.flat_s < RESPONSE_TIMES * time_s || self.lost == 2 || !asked {
             return false;
         }
         self.lost = if own <= AUTHORITY_INFERRING {
@@ -132,6 +149,7 @@ impl Response {
             self.lost + 1
         };
         self.flat_s = 0.0;
+        self.budget = None;
         self.level = self.band.map_or(0.0, |(least, most)| (least + most) / 2.0);
         true
     }
@@ -365,10 +383,12 @@ impl Supervised {
                 self.reference
             });
             let halved = flow.admitted <= HALVED * self.reference;
-            let cut = halved || (self.binding && last <= SPENT * least);
-            let time_s = self.profile.dynamics.time().as_secs_f64();
+            let spent = last <= SPENT * least;
+            let cut = halved || (self.binding && spent);
+            let dynamics = self.profile.dynamics;
+            let time_s = (dynamics.time() + dynamics.delay()).as_secs_f64();
             let own = self.own_authority(flow);
-            unresponsive = self.response.tick(dt_s, cut, own, time_s);
+            unresponsive = self.response.tick(dt_s, last, (cut, spent), own, time_s);
             let slew = SLEW * capacity;
             self.budget = Some(wanted.clamp((last - slew).max(0.0), last + slew));
         } else {
@@ -547,6 +567,7 @@ mod tests {
                     offered: 900.0,
                     capacity: C,
                     confirmed: false,
+                    binds: false,
                     other_binds: false,
                 },
             }
@@ -561,7 +582,8 @@ mod tests {
             self.now = self.now.after_nanos(DT_NS);
             let change = self.signal.tick(self.now, 0.02, &self.flow, None);
             let budget = self.signal.budget().unwrap_or(f64::INFINITY);
-            self.signal.bind(budget < self.flow.offered, 0.02);
+            self.flow.binds = budget < self.flow.offered;
+            self.signal.bind(self.flow.binds, 0.02);
             self.flow.admitted = self.flow.offered.min(budget);
             change
         }
