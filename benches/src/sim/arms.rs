@@ -8,6 +8,7 @@ mod fixed;
 mod flow;
 mod frozen_threshold;
 mod mutants;
+mod no_signals;
 mod none;
 mod order;
 mod random_shed;
@@ -54,6 +55,7 @@ pub const ARMS: &[Arm] = &[
     flow::ARM,
     order::FIFO,
     order::LIFO,
+    no_signals::ARM,
     always_admit::ARM,
     random_shed::ARM,
     frozen_threshold::ARM,

@@ -192,6 +192,37 @@ pub const BARS: &[Bar] = &[
         "t0 and t1 answered in time, of as many as the oracle answers, fit or not",
         |f| f.protected,
     ),
+    worst(
+        "off-target",
+        "mean pressure of the plant, off its target of 1.0",
+        |f| f.off_target,
+    ),
+    worst("peak-pressure", "greatest pressure of the plant", |f| {
+        f.peak_pressure
+    }),
+    worst(
+        "signal-shed",
+        "offers refused by the gate while a signal held it",
+        |f| f.signal_shed as f64,
+    ),
+    worst(
+        "signal-shed-later",
+        "the same, later than 2 s into the phase",
+        |f| f.signal_shed_later as f64,
+    ),
+    worst(
+        "crossed",
+        "t3-t5 reads let in while t1 writes were shed",
+        |f| f.crossed as f64,
+    ),
+    Bar {
+        over: Over::Worst,
+        ..share(
+            "served",
+            "answers in time over what the store can do at full speed",
+            |f| f.served,
+        )
+    },
     figure(
         "flipping",
         "share of keys whose verdict flips more than once in 10 s",
@@ -313,6 +344,14 @@ const _: () = assert!(TIERS == 6, "one line per tier above");
 const fn share(name: &'static str, about: &'static str, measure: fn(&Figures) -> f64) -> Bar {
     Bar {
         sense: Sense::AtLeast,
+        ..figure(name, about, measure)
+    }
+}
+
+/// A figure that only a file bounds, and then its worst run.
+const fn worst(name: &'static str, about: &'static str, measure: fn(&Figures) -> f64) -> Bar {
+    Bar {
+        over: Over::Worst,
         ..figure(name, about, measure)
     }
 }

@@ -197,6 +197,7 @@ mod tests {
             ],
             oracle: vec![[100; TIERS]; 2],
             verdicts: vec![("admit", 28_000), ("shed", 12_345)],
+            plants: vec!["follower".to_owned()],
         }
     }
 

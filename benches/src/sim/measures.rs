@@ -1,12 +1,12 @@
 //! From a run and the oracle's answer to the figures that are judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cinnamon_core::simulation::{Scenario, Speed};
 use cinnamon_core::{TIERS, Tier};
 
 use super::oracle::Oracle;
-use super::record::{Record, Stand, Trial};
+use super::record::{Pressure, Record, Stand, Trial};
 
 /// t0 and t1 count as protected where they ask for no more than this share of the capacity.
 pub const PROTECTED_FIT: f64 = 0.9;
@@ -89,6 +89,18 @@ pub struct Figures {
     pub release_s: f64,
     /// Share of engaged ticks with the trim at a bound; not a number if never engaged.
     pub saturated: f64,
+    /// How far the mean pressure of the first plant is off its target of 1.0; not a number without plants.
+    pub off_target: f64,
+    /// The greatest pressure of the first plant.
+    pub peak_pressure: f64,
+    /// Offers that the gate refused while a signal held it …
+    pub signal_shed: u64,
+    /// … and those of them that came later than 2 s into the phase.
+    pub signal_shed_later: u64,
+    /// Answers in time over what the first lane can serve at full speed.
+    pub served: f64,
+    /// Reads of t3 to t5 let through by the gate between two ticks between which it refused writes of t1.
+    pub crossed: u64,
     /// Verdicts by word.
     pub verdicts: BTreeMap<&'static str, u64>,
 }
@@ -99,6 +111,16 @@ impl Figures {
     pub fn share(&self, word: &str) -> f64 {
         let all: u64 = self.verdicts.values().sum();
         self.verdicts.get(word).copied().unwrap_or(0) as f64 / all.max(1) as f64
+    }
+
+    /// What was made of the oracle's answer is no figure where it has none.
+    fn forget_the_oracle(&mut self) {
+        self.goodput = f64::NAN;
+        self.excess = f64::NAN;
+        self.protected = f64::NAN;
+        self.inversions = f64::NAN;
+        self.served_instead = [f64::NAN; TIERS];
+        self.regret = [f64::NAN; TIERS];
     }
 
     /// Share of this tier's requests answered in time; 1 when there were none.
@@ -132,10 +154,69 @@ pub fn figures(scenario: &Scenario, record: &Record, oracle: &Oracle) -> Vec<Fig
             tally.request(trial, oracle.answered[request], oracle.afresh[request]);
         }
     }
-    phases
+    let mut figures: Vec<Figures> = phases
         .into_iter()
         .map(|tally| tally.close(record))
-        .collect()
+        .collect();
+    for (phase, figures) in figures.iter_mut().enumerate() {
+        let start_s = scenario.phase_start_s(phase);
+        let pressures = |at_s: f64| record.pressures.partition_point(|p| p.at_s < at_s);
+        let within = pressures(start_s)..pressures(start_s + figures.seconds);
+        pressure_figures(figures, &record.pressures[within]);
+        let good: u64 = figures.good.iter().sum();
+        let most = scenario.service.capacity_per_s() * figures.seconds;
+        figures.served = good as f64 / most.max(f64::MIN_POSITIVE);
+    }
+    for trial in record.trials.iter().filter(|trial| trial.is_shed()) {
+        let phase = usize::from(trial.phase);
+        if held_by_signal(record, trial.ended_s) {
+            figures[phase].signal_shed += 1;
+            let later = trial.arrived_s - scenario.phase_start_s(phase) >= SOON_S;
+            figures[phase].signal_shed_later += u64::from(later);
+        }
+    }
+    if scenario.writes.is_some() {
+        for (phase, crossed) in crossed(record) {
+            figures[phase].crossed = crossed;
+        }
+        figures.iter_mut().for_each(Figures::forget_the_oracle);
+    }
+    figures
+}
+
+/// Whether a signal held the gate at this time: since the last wake-up before it.
+fn held_by_signal(record: &Record, at_s: f64) -> bool {
+    let after = record.stands.partition_point(|stand| stand.at_s <= at_s);
+    let before = after.checked_sub(1).and_then(|i| record.stands.get(i));
+    before.is_some_and(|stand| stand.view.signal.is_some())
+}
+
+fn pressure_figures(figures: &mut Figures, pressures: &[Pressure]) {
+    let first = pressures.iter().filter(|p| p.plant == 0);
+    let first = first.map(|p| f64::from(p.pressure));
+    let mean = first.clone().sum::<f64>() / first.clone().count() as f64;
+    figures.off_target = (mean - 1.0).abs();
+    figures.peak_pressure = first.fold(f64::NAN, f64::max);
+}
+
+/// Per phase: reads of low tiers that passed in a stretch between two ticks in which writes of t1 did not.
+fn crossed(record: &Record) -> BTreeMap<usize, u64> {
+    let stretch = |trial: &&Trial| record.stands.partition_point(|s| s.at_s <= trial.arrived_s);
+    let cut: BTreeSet<usize> = record
+        .trials
+        .iter()
+        .filter(|trial| trial.lane == 1 && trial.tier() == Tier::T1 && trial.is_shed())
+        .map(|trial| stretch(&trial))
+        .collect();
+    let mut crossed = BTreeMap::new();
+    let passed = record
+        .trials
+        .iter()
+        .filter(|trial| trial.lane == 0 && trial.tier() >= Tier::T3 && !trial.is_shed());
+    for trial in passed.filter(|trial| cut.contains(&stretch(trial))) {
+        *crossed.entry(usize::from(trial.phase)).or_default() += 1;
+    }
+    crossed
 }
 
 /// A phase while it is counted.

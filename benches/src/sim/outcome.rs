@@ -58,6 +58,8 @@ pub struct Chart {
     pub oracle: Vec<[u64; TIERS]>,
     /// Verdicts over the whole run: a word and how often, most frequent first.
     pub verdicts: Vec<(&'static str, u64)>,
+    /// The plants that signals measure, by name.
+    pub plants: Vec<String>,
 }
 
 /// A stretch of time.
@@ -83,4 +85,9 @@ pub struct Bin {
     pub newest_first: bool,
     /// What bound the threshold at the end.
     pub binding: &'static str,
+    /// Mean pressure of the first plants.
+    pub pressure: [f64; PLANTS],
 }
+
+/// So many plants are drawn.
+pub const PLANTS: usize = 2;

@@ -23,6 +23,8 @@ pub struct Trial {
     pub level: u16,
     /// Index of the phase it arrived in.
     pub phase: u8,
+    /// The lane it was for, by index.
+    pub lane: u8,
     /// Attempts before this one.
     pub attempt: u8,
     /// How it ended.
@@ -88,6 +90,19 @@ pub struct Record {
     pub trials: Vec<Trial>,
     /// The policy over time.
     pub stands: Vec<Stand>,
+    /// The plants' true pressures over time.
+    pub pressures: Vec<Pressure>,
+}
+
+/// The pressure of a plant when the policy was woken.
+#[derive(Clone, Copy, Debug)]
+pub struct Pressure {
+    /// When, seconds.
+    pub at_s: f64,
+    /// Which, by its index in the scenario.
+    pub plant: u8,
+    /// 1.0 at its target.
+    pub pressure: f32,
 }
 
 impl Record {
@@ -112,6 +127,7 @@ impl Witness for Record {
             request: fate.request as u32,
             level: fate.priority.number(),
             phase: fate.phase as u8,
+            lane: fate.lane,
             attempt: fate.attempt,
             end: fate.end,
         });
@@ -123,6 +139,14 @@ impl Witness for Record {
             view: *view,
         };
         self.stands.push(stand);
+    }
+
+    fn measured(&mut self, now: Instant, plant: usize, pressure: f64) {
+        self.pressures.push(Pressure {
+            at_s: seconds(now),
+            plant: plant as u8,
+            pressure: pressure as f32,
+        });
     }
 }
 

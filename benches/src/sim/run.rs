@@ -135,7 +135,8 @@ fn one(task: &Task, seed: u64) -> Result<Runs, ConfigError> {
         drop(policy);
         record.finish();
         let oracle = match shared.take() {
-            Some(oracle) if !closed => oracle,
+            Some(oracle) if !closed && case.run.writes.is_none() => oracle,
+            _ if case.run.writes.is_some() => Oracle::none(&record.trials),
             _ => Oracle::of(&case.run, &record.trials),
         };
         let chart =

@@ -456,6 +456,23 @@ built_in!(
     "long-100x",
     "long-100x-busy",
     "calm-days",
+    "lag",
+    "lag-late",
+    "lag-short",
+    "lag-as-late",
+    "lag-t-long",
+    "lag-t-short",
+    "lag-t-shorter",
+    "memory",
+    "stall-detector",
+    "two-signals",
+    "both-lanes",
+    "stuck-under",
+    "stuck-absurd",
+    "stuck-over",
+    "stuck-inferring",
+    "broken-gauge",
+    "telemetry-lost",
 );
 
 /// The built-in scenarios.

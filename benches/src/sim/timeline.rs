@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cinnamon_core::TIERS;
 use cinnamon_core::simulation::{Speed, View};
 
-use super::outcome::{Bin, Chart};
+use super::outcome::{Bin, Chart, PLANTS};
 use super::record::Record;
 use super::scenario::Case;
 
@@ -53,6 +53,7 @@ pub fn chart(case: &Case, arm: &'static str, record: &Record, oracle: &[bool]) -
         }
     }
     stands(&mut bins, record, bin_of);
+    pressures(&mut bins, record, bin_of);
     let mut verdicts: Vec<_> = verdicts.into_iter().collect();
     verdicts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
     let phases = scenario.phases.iter().enumerate().map(|(i, phase)| {
@@ -71,6 +72,31 @@ pub fn chart(case: &Case, arm: &'static str, record: &Record, oracle: &[bool]) -
         tiers,
         oracle: by_oracle,
         verdicts,
+        plants: scenario
+            .plants
+            .iter()
+            .map(|plant| plant.name.clone())
+            .collect(),
+    }
+}
+
+/// Fills in the plants' pressures. A stretch without a reading has that of the one before.
+fn pressures(bins: &mut [Bin], record: &Record, bin_of: impl Fn(f64) -> usize) {
+    let mut sums = vec![[(0.0, 0u32); PLANTS]; bins.len()];
+    for of in &record.pressures {
+        if let Some((sum, count)) = sums[bin_of(of.at_s)].get_mut(usize::from(of.plant)) {
+            *sum += f64::from(of.pressure);
+            *count += 1;
+        }
+    }
+    let mut last = [0.0; PLANTS];
+    for (bin, sums) in bins.iter_mut().zip(&sums) {
+        for (last, &(sum, count)) in last.iter_mut().zip(sums) {
+            if count > 0 {
+                *last = sum / f64::from(count);
+            }
+        }
+        bin.pressure = last;
     }
 }
 

@@ -18,7 +18,10 @@ pub(super) const ARM: Arm = Arm {
 /// The defaults, with as many slots as the store has room for and a class for each kind of work.
 pub(super) fn settings(scenario: &cinnamon_core::simulation::Scenario) -> Settings {
     let slots = scenario.service.parallelism;
-    let mut settings = Settings::default().lane(LaneSettings::new("main", slots));
+    let mut settings = match &scenario.writes {
+        Some(writes) => VirtualController::two_lanes(slots, writes.parallelism),
+        None => Settings::default().lane(LaneSettings::new("read", slots)),
+    };
     settings
         .classes
         .resize_with(scenario.service.work.len().max(1), Default::default);

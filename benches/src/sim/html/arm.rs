@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use cinnamon_core::{CodelState, TIERS};
 
 use super::colour::{
-    CAPACITY, GOOD, NEWEST_FIRST, OFFERED, ORACLE, STANDING, THRESHOLD, TIER, heat, heat_gradient,
-    hex,
+    CAPACITY, GOOD, NEWEST_FIRST, OFFERED, ORACLE, PRESSURE, STANDING, THRESHOLD, TIER, heat,
+    heat_gradient, hex,
 };
 use super::plot::DrawError;
 use super::series::{LOAD_CUT, Scales, has_threshold};
@@ -127,6 +127,14 @@ fn pictures(out: &mut String, chart: &Chart, scales: &Scales) -> Result<(), Draw
         heat_gradient()
     );
     close_figure(out, &charts::success(chart)?);
+
+    if !chart.plants.is_empty() {
+        open_figure(out, "pressure", "Pressure", ", 1 at its target");
+        for (name, colour) in chart.plants.iter().zip(PRESSURE) {
+            key(out, &hex(colour), name);
+        }
+        close_figure(out, &charts::pressure(chart)?);
+    }
 
     if charts::wait_lines(chart).next().is_some() {
         open_figure(out, "wait", "Wait in the queue", ", ms, log scale");

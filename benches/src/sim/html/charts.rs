@@ -9,8 +9,8 @@ use plotters::series::AreaSeries;
 use plotters::style::{Color, RGBColor};
 
 use super::colour::{
-    BACKLOG, CAPACITY, GOOD, LABEL, MEDIAN, NEWEST_FIRST, OFFERED, ORACLE, P99, STANDING, TARGET,
-    THRESHOLD, TIER, heat,
+    BACKLOG, CAPACITY, GOOD, LABEL, MEDIAN, NEWEST_FIRST, OFFERED, ORACLE, P99, PRESSURE, STANDING,
+    TARGET, THRESHOLD, TIER, heat,
 };
 use super::plot::{Axis, DrawError, Plane, block, line, svg};
 use super::series::{
@@ -179,6 +179,25 @@ pub(super) fn wait(
     })
 }
 
+/// The pressures of the plants that signals measure; 1.0 is where each is to be held.
+pub(super) fn pressure(chart: &Chart) -> Result<String, DrawError> {
+    let stretches = stretches(chart, MOST_POINTS);
+    let of = |plant: usize| {
+        points(&stretches, |stretch| {
+            finite(stretch.bin.pressure[plant]).clamp(0.0, PRESSURE_TOP)
+        })
+    };
+    let axis = Axis::linear(PRESSURE_HEIGHT, PRESSURE_TOP);
+    svg(chart, &axis, "Pressure over time", |plane| {
+        let end_s = points(&stretches, |_| 1.0);
+        line(plane, &end_s, TARGET.stroke_width(THIN))?;
+        for (plant, colour) in PRESSURE.iter().enumerate().take(chart.plants.len()) {
+            line(plane, &of(plant), colour.stroke_width(BROAD))?;
+        }
+        Ok(())
+    })
+}
+
 /// How far the offered load goes beyond the picture, as a multiple of the capacity.
 pub(super) fn cut_load(chart: &Chart, scales: &Scales) -> Option<f64> {
     let peak = peak_offered_per_s(chart);
@@ -218,6 +237,9 @@ const LOAD_HEIGHT: u32 = 160;
 const THRESHOLD_HEIGHT: u32 = 164;
 const SUCCESS_HEIGHT: u32 = 112;
 const WAIT_HEIGHT: u32 = 156;
+const PRESSURE_HEIGHT: u32 = 130;
+/// Higher pressures are cut off.
+const PRESSURE_TOP: f64 = 3.0;
 const THIN: u32 = 1;
 const BROAD: u32 = 2;
 const FAINT: f64 = 0.12;

@@ -3,6 +3,8 @@
 use cinnamon_core::TIERS;
 use plotters::style::RGBColor;
 
+use crate::sim::outcome::PLANTS;
+
 /// By tier, cool for what matters most. Okabe and Ito's palette, which colour-blind readers can tell apart.
 pub(super) const TIER: [RGBColor; TIERS] = [
     RGBColor(0x00, 0x72, 0xb2),
@@ -26,6 +28,10 @@ pub(super) const MEDIAN: RGBColor = RGBColor(0x1f, 0x4e, 0x9c);
 pub(super) const P99: RGBColor = RGBColor(0x7f, 0xa8, 0xdc);
 pub(super) const BACKLOG: RGBColor = RGBColor(0xc0, 0x55, 0x1c);
 pub(super) const TARGET: RGBColor = RGBColor(0x8a, 0x8f, 0x98);
+
+/// Of the first plants.
+pub(super) const PRESSURE: [RGBColor; PLANTS] =
+    [RGBColor(0x8e, 0x44, 0xad), RGBColor(0x00, 0x72, 0xb2)];
 
 pub(super) const AXIS: RGBColor = RGBColor(0x9a, 0xa0, 0xaa);
 pub(super) const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);

@@ -73,6 +73,9 @@ fn one_bin(bins: &[Bin]) -> Bin {
         codel: last.map_or_else(CodelState::default, |bin| bin.codel),
         newest_first: bins.iter().any(|bin| bin.newest_first),
         binding: last.map_or("", |bin| bin.binding),
+        pressure: std::array::from_fn(|i| {
+            bins.iter().map(|bin| finite(bin.pressure[i])).sum::<f64>() / bins.len().max(1) as f64
+        }),
     }
 }
 
