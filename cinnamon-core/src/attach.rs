@@ -135,6 +135,7 @@ impl Profile {
             most,
             lanes,
             authority: signal.authority(),
+            symptom: signal.symptom(),
             period_s,
             horizon_s: Self::default_horizon_s(dynamics, period_s),
             said: (signal.authority(), period_s),

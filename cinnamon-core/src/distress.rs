@@ -4,7 +4,7 @@
 //! crossed a slow one by a factor, for micro-pauses fire it without harm to anybody.
 
 use crate::permit::Outcome;
-use crate::signal::Finished;
+use crate::signal::{Finished, Symptom};
 
 /// The slow mean of the service time.
 const SLOW_MEMORY_S: f64 = 30.0;
@@ -17,6 +17,31 @@ const SLOW_FACTOR: f64 = 1.5;
 const ERROR_MEMORY: f64 = 200.0;
 /// … and confirm an overload from this share on: below it are the timeouts of a normal day.
 const ERROR_SHARE: f64 = 0.05;
+
+/// Symptoms of overload that a lane, or several, show by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    waits: bool,
+    slow: bool,
+    errors: bool,
+}
+
+impl Shown {
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            waits: self.waits || other.waits,
+            slow: self.slow || other.slow,
+            errors: self.errors || other.errors,
+        }
+    }
+
+    /// Whether they confirm a signal that is itself this symptom.
+    pub(crate) fn confirm(self, symptom: Symptom) -> bool {
+        (self.waits && symptom != Symptom::Waits)
+            || (self.slow && symptom != Symptom::ServiceTimes)
+            || (self.errors && symptom != Symptom::Errors)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Distress {
@@ -65,15 +90,23 @@ impl Distress {
         }
     }
 
-    /// Whether the lane itself shows that it is overloaded.
-    pub(crate) fn confirms(&self) -> bool {
-        self.waits || self.slow || self.error_share > ERROR_SHARE
+    /// How the lane itself shows that it is overloaded.
+    pub(crate) fn shows(&self) -> Shown {
+        Shown {
+            waits: self.waits,
+            slow: self.slow,
+            errors: self.error_share > ERROR_SHARE,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn confirms(distress: &Distress) -> bool {
+        distress.shows().confirm(Symptom::Other)
+    }
 
     #[test]
     fn waits_slow_service_and_errors_confirm_and_a_quiet_day_does_not() {
@@ -82,21 +115,24 @@ mod tests {
             (0..99).for_each(|_| distress.finished(Some(Outcome::Success)));
             distress.finished(Some(Outcome::Overloaded));
             distress.tick(0.02, 0.01, false);
-            assert!(!distress.confirms());
+            assert!(!confirms(&distress));
         }
         distress.tick(0.02, 0.01, true);
-        assert!(distress.confirms(), "it waits");
+        assert!(confirms(&distress), "it waits");
         distress.tick(0.02, 0.016, false);
-        assert!(distress.confirms(), "it is slow");
+        assert!(confirms(&distress), "it is slow");
         let mut young = Distress::default();
         young.tick(0.02, 0.01, false);
         young.tick(0.02, 0.1, false);
-        assert!(!young.confirms(), "two samples are no yardstick");
+        assert!(!confirms(&young), "two samples are no yardstick");
         distress.tick(0.02, 0.01, false);
-        assert!(!distress.confirms());
+        assert!(!confirms(&distress));
         (0..20).for_each(|_| distress.finished(Some(Outcome::Overloaded)));
         distress.tick(0.02, 0.01, false);
-        assert!(distress.confirms(), "it fails");
+        assert!(confirms(&distress), "it fails");
+        let shown = distress.shows();
+        assert!(!shown.confirm(Symptom::Errors), "nobody confirms himself");
+        assert!(shown.confirm(Symptom::Waits));
         assert_eq!(distress.counts().total(), 100_020);
     }
 
@@ -106,7 +142,7 @@ mod tests {
         (0..2_000).for_each(|_| distress.tick(0.02, 0.01, false));
         let ticks = (0..10_000).take_while(|_| {
             distress.tick(0.02, 0.02, false);
-            distress.confirms()
+            confirms(&distress)
         });
         let seconds = ticks.count() as f64 * 0.02;
         assert!((10.0..60.0).contains(&seconds), "{seconds}");

@@ -102,7 +102,8 @@ pub use request::{Class, Request, Tenant};
 pub use retry::{RETRY_AFTER_BASE, RETRY_DOUBLINGS_MAX, Retry};
 pub use signal::{
     Authority, Culprit, DEFAULT_PERIOD, DEFAULT_PRESSURE_MAX, Dynamics, Finished, LaneView, Mode,
-    Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, View, Who,
+    Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, Symptom, View,
+    Who,
 };
 pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 

@@ -81,6 +81,12 @@ pub trait Signal: Send {
         Authority::Inferring
     }
 
+    /// The symptom that it is, if that is one of those that confirm signals which infer: it does not confirm
+    /// itself. Default: none of them.
+    fn symptom(&self) -> Symptom {
+        Symptom::Other
+    }
+
     /// Time between two samples. Default [`DEFAULT_PERIOD`].
     fn period(&self) -> Duration {
         DEFAULT_PERIOD
@@ -188,6 +194,22 @@ pub enum Authority {
     Measuring,
 }
 
+/// What confirms signals that infer, for signals that are made of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Symptom {
+    /// None of these.
+    #[default]
+    Other,
+    /// The time that requests wait in the lanes' queues.
+    Waits,
+    /// How long requests run.
+    ServiceTimes,
+    /// Requests that end as [`Outcome::Overloaded`](crate::Outcome::Overloaded).
+    Errors,
+}
+
 /// The lanes a signal bears on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -203,6 +225,18 @@ pub enum Scope {
     Lane(String),
 }
 
+impl Scope {
+    /// Whether this lane is one of them.
+    #[must_use]
+    pub fn covers(&self, lane: &LaneView) -> bool {
+        match self {
+            Self::All => true,
+            Self::Scope(name) => lane.scope == *name,
+            Self::Lane(name) => lane.name == *name,
+        }
+    }
+}
+
 /// One answer of a signal.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "a reading says nothing until it is returned"]
@@ -211,6 +245,7 @@ pub struct Reading {
     pub(crate) culprits: Vec<Culprit>,
     pub(crate) cut: Option<Priority>,
     pub(crate) taken_at: Option<Instant>,
+    pub(crate) note: Cow<'static, str>,
 }
 
 impl Reading {
@@ -221,6 +256,7 @@ impl Reading {
             culprits: Vec::new(),
             cut: None,
             taken_at: None,
+            note: Cow::Borrowed(""),
         }
     }
 
@@ -231,6 +267,7 @@ impl Reading {
             culprits: Vec::new(),
             cut: None,
             taken_at: None,
+            note: Cow::Borrowed(""),
         }
     }
 
@@ -250,6 +287,13 @@ impl Reading {
     /// again is the same reading, and teaches nothing.
     pub const fn taken_at(mut self, at: Instant) -> Self {
         self.taken_at = Some(at);
+        self
+    }
+
+    /// What an operator should know of it: which of several gauges is meant, what is missing. Shown in
+    /// [`SignalSnapshot::note`].
+    pub fn note(mut self, note: impl Into<Cow<'static, str>>) -> Self {
+        self.note = note.into();
         self
     }
 
@@ -289,6 +333,12 @@ pub struct View {
 }
 
 impl View {
+    /// A view of these lanes, for tests of a signal.
+    #[must_use]
+    pub const fn of(lanes: Vec<LaneView>) -> Self {
+        Self { lanes }
+    }
+
     /// The lane of this name.
     #[must_use]
     pub fn lane(&self, name: &str) -> Option<&LaneView> {
@@ -324,6 +374,18 @@ pub struct LaneView {
     pub wait_s: f64,
     /// Mean service time, seconds.
     pub service_mean_s: f64,
+}
+
+impl LaneView {
+    /// A lane of this name and scope with nothing in it, for tests of a signal; set the other fields.
+    #[must_use]
+    pub fn new(name: &str, scope: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            scope: scope.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Requests finished since the lane was built, by outcome.
@@ -444,6 +506,8 @@ pub struct SignalSnapshot {
     pub fault: Option<SignalFault>,
     /// What it said, or what is known, of that fault.
     pub fault_detail: String,
+    /// What it said beside its last good pressure.
+    pub note: String,
     /// Its last good pressure.
     pub pressure: Option<f64>,
     /// Age of that, seconds.

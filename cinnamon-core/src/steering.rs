@@ -338,7 +338,7 @@ impl Steering {
             admitted: self.admitted,
             offered: self.arrivals.rate(),
             capacity: self.capacity.rate(),
-            confirmed: self.distress.confirms(),
+            shown: self.distress.shows(),
         }
     }
 

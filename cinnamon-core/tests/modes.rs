@@ -1,5 +1,10 @@
 //! Enforce, Monitor, Off: what each does, and that Monitor says what Enforce would do.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper of tests may end the test that calls it"
+)]
+
 mod support;
 
 use std::cmp::Reverse;

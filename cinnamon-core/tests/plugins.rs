@@ -1,5 +1,10 @@
 //! Signals and observers as an embedder writes them: attached, sampled, blocked, broken.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a helper of tests may end the test that calls it"
+)]
+
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +77,7 @@ impl Signal for Made {
 }
 
 fn config() -> Config {
-    Config::new(Settings::one_lane("main", 4)).unwrap()
+    Config::new(Settings::one_lane("main", 4)).expect("in bounds")
 }
 
 /// Waits, without a bound on how long the machine may take, until `done`.
@@ -89,7 +94,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Serves `seconds` of the load at 100/s with 10 ms each, a request at a time, ticking every 10 ms.
 fn serve(controller: &Controller, clock: &ManualClock, seconds: u32, tier: Tier) -> (u32, u32) {
-    let lane = controller.lane("main").unwrap();
+    let lane = controller.lane("main").expect("it was configured");
     let (mut admitted, mut refused) = (0, 0);
     for n in 0..seconds * 100 {
         let permit = lane.try_admit(&Request::new(tier).key(u64::from(n)));

@@ -6,6 +6,7 @@
 
 use crate::arrivals::Levels;
 use crate::clock::Instant;
+use crate::distress::Shown;
 use crate::priority::Rank;
 use crate::signal::law::Flow;
 use crate::signal::supervised::{Change, Supervised};
@@ -21,7 +22,7 @@ pub(crate) struct LaneFlow {
     pub(crate) admitted: f64,
     pub(crate) offered: f64,
     pub(crate) capacity: f64,
-    pub(crate) confirmed: bool,
+    pub(crate) shown: Shown,
 }
 
 /// All signals of a controller.
@@ -89,17 +90,19 @@ impl Selector {
             let mask = signal.profile().lanes;
             let mut flow = Flow::default();
             let mut bound = (false, false);
+            let mut shown = Shown::default();
             for (lane, of) in lanes.iter().enumerate().filter(|&(i, _)| bears_on(mask, i)) {
                 flow.admitted += of.admitted;
                 flow.offered += of.offered;
                 flow.capacity += of.capacity;
-                flow.confirmed |= of.confirmed;
+                shown = shown.and(of.shown);
                 match self.bound[lane] {
                     Binding::Nothing => {}
                     Binding::Signal { index: i } if usize::from(i) == index => bound.0 = true,
                     _ => bound.1 = true,
                 }
             }
+            flow.confirmed = shown.confirm(signal.profile().symptom);
             flow.binds = bound.0;
             flow.other_binds = bound == (false, true);
             let mut merge = |levels: &mut Levels| {

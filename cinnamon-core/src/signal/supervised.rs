@@ -12,6 +12,8 @@
 //! Whatever its law wants, a budget leaves all but its *authority* of the capacity alone, moves by no more
 //! than [`SLEW`] a tick, and never falls below the floor.
 
+use std::borrow::Cow;
+
 use crate::budget::BUDGET_FLOOR;
 use crate::clock::Instant;
 use crate::config::{Config, SignalSettings};
@@ -19,7 +21,7 @@ use crate::priority::Rank;
 use crate::signal::binary::BinaryLaw;
 use crate::signal::law::{Flow, PressureLaw};
 use crate::signal::{
-    Authority, Culprit, Dynamics, Mode, Reading, SignalFault, SignalSnapshot, SignalState,
+    Authority, Culprit, Dynamics, Mode, Reading, SignalFault, SignalSnapshot, SignalState, Symptom,
 };
 
 /// A budget moves by no more than this share of the capacity a tick, whatever its signal says: a gauge that
@@ -61,6 +63,7 @@ pub(crate) struct Profile {
     /// Bit per lane.
     pub(crate) lanes: u64,
     pub(crate) authority: Authority,
+    pub(crate) symptom: Symptom,
     pub(crate) period_s: f64,
     pub(crate) horizon_s: f64,
     /// Authority and period as it says itself.
@@ -173,11 +176,15 @@ pub(crate) struct Supervised {
     law: Law,
     mode: Mode,
     pressure: Option<f64>,
+    /// When it was true.
     read_at: Option<Instant>,
+    /// The same as it said itself: the same time again is the same reading.
+    said_at: Option<Instant>,
     /// When the last good reading came in, whenever it was true.
     heard_at: Option<Instant>,
     fault: Option<SignalFault>,
     fault_detail: String,
+    note: Cow<'static, str>,
     /// For how long there has been no good reading, seconds.
     faded_s: f64,
     response: Response,
@@ -217,9 +224,11 @@ impl Supervised {
             mode: Mode::Enforce,
             pressure: None,
             read_at: None,
+            said_at: None,
             heard_at: None,
             fault: None,
             fault_detail: String::new(),
+            note: Cow::Borrowed(""),
             faded_s: 0.0,
             response: Response::default(),
             reference: 0.0,
@@ -303,13 +312,15 @@ impl Supervised {
             );
             return self.fail(SignalFault::OutOfRange, &detail);
         }
+        let said_at = reading.taken_at.unwrap_or(asked_at);
         // A clock of its own that runs ahead does not make a reading younger than now.
-        let at = reading.taken_at.unwrap_or(asked_at).min(now);
+        let at = said_at.min(now);
         if now.nanos_since(at) as f64 * 1e-9 > self.profile.horizon_s {
             return self.fail(SignalFault::Stale, "the value is older than its horizon");
         }
-        let news = self.read_at.is_none_or(|last| at > last);
-        if !news && self.fault.is_none() {
+        // Not "later": the controller's clock may have been set back.
+        let news = self.said_at != Some(said_at);
+        if !news && (self.fault.is_none() || self.age_s(now) > self.profile.horizon_s) {
             return;
         }
         if self.faded_s > 0.0 && self.budget.is_none() {
@@ -318,6 +329,7 @@ impl Supervised {
         }
         let dt_s = self
             .read_at
+            .filter(|&last| last < at)
             .map_or(self.profile.period_s, |last| span_s(last, at))
             .min(LATE_PERIODS * self.profile.period_s);
         self.readings += 1;
@@ -325,9 +337,11 @@ impl Supervised {
         self.fault_detail.clear();
         self.faded_s = 0.0;
         self.read_at = Some(at);
+        self.said_at = Some(said_at);
         self.heard_at = Some(now);
         self.pressure = Some(pressure);
         self.culprits = reading.culprits;
+        self.note = reading.note;
         self.cut = reading.cut.map(|priority| Rank::new(priority, 0));
         let held = match self.law {
             Law::Pressure(_) => (pressure - 1.0).abs() <= OFF_TARGET,
@@ -427,6 +441,7 @@ impl Supervised {
             state: self.state(),
             fault: self.fault,
             fault_detail: self.fault_detail.clone(),
+            note: self.note.to_string(),
             pressure: self.pressure,
             age_s: self.age_s(now),
             budget_per_s: self.budget,
@@ -544,6 +559,7 @@ mod tests {
             most: 1_000.0,
             lanes: 1,
             authority,
+            symptom: Symptom::Other,
             period_s: 0.1,
             horizon_s: Profile::default_horizon_s(dynamics, 0.1),
             said: (authority, 0.1),
@@ -688,6 +704,36 @@ mod tests {
         }
         assert_eq!(run.signal.snapshot(run.now).readings, 1);
         assert!(lost.contains(&Change::Lost(SignalFault::Stale)), "{lost:?}");
+    }
+
+    #[test]
+    fn a_time_in_the_future_is_news_once_and_a_clock_set_back_is_none() {
+        let mut run = Loop::new(settling(), Authority::Measuring);
+        let ahead = run.now.after_nanos(60_000_000_000);
+        for _ in 0..60 {
+            let reading = Ok(Reading::pressure(1.2)
+                .taken_at(ahead)
+                .note("a clock that is ahead"));
+            run.signal.read(run.now, run.now, reading);
+            run.tick();
+        }
+        let snapshot = run.signal.snapshot(run.now);
+        assert_eq!(
+            (snapshot.readings, snapshot.fault),
+            (1, Some(SignalFault::Stale))
+        );
+        assert_eq!(snapshot.note, "a clock that is ahead");
+
+        let mut run = Loop::new(settling(), Authority::Measuring);
+        run.now = run.now.after_nanos(3_600_000_000_000);
+        run.read(0.5);
+        run.tick();
+        run.now = Instant::ZERO;
+        for _ in 0..100 {
+            run.read(1.4);
+            run.tick();
+        }
+        assert_eq!(run.signal.state(), SignalState::Engaged);
     }
 
     #[test]
