@@ -3,13 +3,12 @@
 //! A *signal* measures one symptom of overload and reports it as a *pressure*: 1.0 is "at target", whatever the
 //! unit underneath. The controller turns the pressure into a budget of admitted work; a signal never sheds by itself.
 //!
-//! What lives here:
-//!
-//! - **Signals**: requests in flight, write bytes, memory, follower lag, task count, hot keys, errors, latency
-//!   against an objective, heartbeat, stalled time, operating-system pressure.
-//! - **Combinators**: the largest of several (the reason is kept), a ramp from a gauge to a pressure by soft and hard
-//!   limit, a rate from a monotone counter, hysteresis, confirmation of one signal by another.
-//! - **Scripted readings**, for tests of your own wiring.
+//! | | what it is |
+//! |---|---|
+//! | [`Memory`] | memory of the process and of its cgroup, against soft and hard limits |
+//! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
+//! | [`Push`] | a gauge that others feed |
+//! | [`Ramp`], [`LogRamp`] | from a gauge to a pressure, by a soft and a hard limit |
 //!
 //! Every signal documents what it measures, its unit, what one sample costs and when it lies.
 //!
@@ -18,6 +17,20 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod errors;
+mod memory;
+mod push;
 mod ramp;
+mod setting;
 
+pub use errors::{
+    DEFAULT_ERROR_COMPLETIONS, DEFAULT_ERROR_SHARE, ERROR_TAU, ERROR_WINDOW, ERROR_WINDOW_MAX,
+    Errors,
+};
+pub use memory::{
+    CgroupUsage, DEFAULT_CGROUP_HARD, DEFAULT_CGROUP_SOFT, DEFAULT_MEMORY_TAU, Memory,
+    MemoryBuilder, MemoryError, MemoryUsage,
+};
+pub use push::{Push, PushHandle};
 pub use ramp::{LogRamp, Ramp, RampError};
+pub use setting::SettingError;
