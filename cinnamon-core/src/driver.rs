@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::controller::{IDLE_TICK_NS, Shared};
+use crate::control::{IDLE_TICK_NS, Shared};
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock};
 
 /// What a clock that cannot be read is taken to say: look again after this time.

@@ -13,17 +13,16 @@
 //! | waiting | queue full, sweep; timeout or own deadline; close; the caller | evict; expire; close; cancel |
 //! | running | `finish` | (had its verdict) |
 
-use crate::arrivals::Levels;
+mod outside;
+
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
-use crate::metrics::{LaneSnapshot, VerdictCounts};
+use crate::metrics::VerdictCounts;
 use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
 use crate::request::{Request, Tag};
-use crate::signal::LaneView;
-use crate::signal::selector::LaneFlow;
 use crate::steering::{Slots, Steering};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
@@ -329,87 +328,9 @@ impl Engine {
         ))
     }
 
-    /// Takes over the settings that are other in `new` than in `old`; what was learned stays.
-    pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
-        let lane = usize::from(self.lane);
-        let settings = &new.lanes[lane];
-        self.cohort_seed = new.cohort_seed;
-        self.untagged_tier = new.untagged_tier;
-        self.queue_len_max = settings.queue_len_max;
-        self.queue_bytes_max = settings.queue_bytes_max;
-        for (i, class) in new.classes.iter().enumerate() {
-            match (self.classes.get_mut(i), old.classes.get(i)) {
-                (Some(model), Some(before)) if before.cost == class.cost => {
-                    model.default_tier = class.default_tier;
-                }
-                (Some(model), _) => *model = ClassModel::new(class),
-                (None, _) => self.classes.push(ClassModel::new(class)),
-            }
-        }
-        self.steering.reconfigure(new, lane);
-        if settings.limit != old.lanes[lane].limit {
-            self.set_limit(now, settings.limit);
-        }
-    }
-
-    /// What signals need to know of the lane.
-    pub(crate) fn flow(&self) -> LaneFlow {
-        self.steering.flow()
-    }
-
-    /// Adds the offered cost per second of each priority.
-    pub(crate) fn add_levels(&self, levels: &mut Levels) {
-        self.steering.add_levels(levels);
-    }
-
     /// The request offered last, as a ticket.
     pub(crate) const fn last_offered(&self) -> Ticket {
         self.last
-    }
-
-    pub(crate) fn show(&self, view: &mut LaneView) {
-        view.limit = self.limit;
-        view.in_use = self.in_use;
-        view.waiting = self.queue.len();
-        view.waiting_bytes = self.queue.bytes();
-        self.steering.show(view);
-    }
-
-    /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.
-    pub(crate) fn set_limit(&mut self, now: Instant, limit: u32) {
-        let now = self.advance(now);
-        self.limit = limit;
-        self.dispatch(now);
-    }
-
-    /// Off: everything is admitted without a decision, and nobody waits.
-    pub(crate) fn set_off(&mut self, now: Instant, off: bool) {
-        let now = self.advance(now);
-        self.off = off;
-        while self.off {
-            let Some(entry) = self.queue.pop_best(false) else {
-                return;
-            };
-            self.open_in_use += 1;
-            self.grant(now, &entry, AdmitKind::Open);
-        }
-    }
-
-    /// Takes no more offers; whoever waits keeps the place.
-    pub(crate) fn drain(&mut self, now: Instant) {
-        self.advance(now);
-        if self.doors == Doors::Open {
-            self.doors = Doors::Draining;
-        }
-    }
-
-    /// Takes no more offers and refuses whoever waits. Permits out stay valid.
-    pub(crate) fn close(&mut self, now: Instant) {
-        self.advance(now);
-        self.doors = Doors::Closed;
-        while let Some(entry) = self.queue.pop_best(false) {
-            self.refuse(&entry, Reason::Closed);
-        }
     }
 
     /// Moves what must be told to waiters into `out`.
@@ -445,57 +366,6 @@ impl Engine {
     /// the reading be an old one.
     pub(crate) const fn steps_back(&self, reading: Instant) -> bool {
         self.now.nanos_since(reading.after_nanos(self.skew_ns)) > STEP_BACK_NS
-    }
-
-    /// Puts a fault into the law.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn set_parts(&mut self, parts: crate::steering::Parts) {
-        self.steering.set_parts(parts);
-    }
-
-    /// Takes the anti-windup out of the law.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn let_wind_up(&mut self) {
-        self.steering.let_wind_up();
-    }
-
-    /// How the lane stands, for the laboratory.
-    #[cfg(feature = "test-util")]
-    pub(crate) fn view(&self) -> crate::simulation::View {
-        crate::simulation::View {
-            threshold: self.threshold.levels(),
-            binding: match self.binding {
-                Binding::Nothing => "nothing",
-                Binding::Backlog { .. } => "backlog",
-                Binding::Signal { .. } => "signal",
-            },
-            ..self.steering.view()
-        }
-    }
-
-    pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
-        let mut snapshot = LaneSnapshot {
-            name: name.to_owned(),
-            limit: self.limit,
-            in_use: self.in_use,
-            free: self.limit.saturating_sub(self.in_use),
-            exempt_in_use: self.exempt_in_use,
-            open_in_use: self.open_in_use,
-            waiting: self.queue.len(),
-            waiting_by_tier: *self.queue.tier_len(),
-            waiting_peak: self.waiting_peak,
-            waiting_cost: self.queue.cost(),
-            waiting_bytes: self.queue.bytes(),
-            offered: self.offered,
-            untagged: self.untagged,
-            verdicts: self.verdicts.clone(),
-            threshold: self.threshold.to_string(),
-            threshold_levels: self.threshold.levels(),
-            binding: self.binding,
-            ..LaneSnapshot::default()
-        };
-        self.steering.fill(&mut snapshot);
-        snapshot
     }
 
     // ----- helpers

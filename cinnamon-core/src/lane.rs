@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::admission::Admission;
 use crate::clock::{Clock, Instant, read};
 use crate::config::{ConfigError, check_limit};
-use crate::controller::Shared;
+use crate::control::Shared;
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::metrics::LaneSnapshot;
 use crate::observer::{FinishEvent, OfferAnswer, OfferEvent};

@@ -56,6 +56,7 @@ mod capacity;
 mod clock;
 mod codel;
 pub mod config;
+mod control;
 mod controller;
 mod distress;
 mod driver;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::clock::Instant;
-use crate::controller::Shared;
+use crate::control::Shared;
 use crate::driver::Kick;
 use crate::signal::{Mode, Reading, Signal, SignalFault, View};
 use crate::sync::{

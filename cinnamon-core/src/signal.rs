@@ -6,6 +6,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod law;
+pub(crate) mod response;
 pub(crate) mod selector;
 pub(crate) mod supervised;
 

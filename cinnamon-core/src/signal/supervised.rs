@@ -20,6 +20,7 @@ use crate::config::{Config, SignalSettings};
 use crate::priority::Rank;
 use crate::signal::binary::BinaryLaw;
 use crate::signal::law::{Flow, PressureLaw};
+use crate::signal::response::{Cut, Response};
 use crate::signal::{
     Authority, Culprit, Dynamics, Mode, Reading, SignalFault, SignalSnapshot, SignalState, Symptom,
 };
@@ -27,27 +28,8 @@ use crate::signal::{
 /// A budget moves by no more than this share of the capacity a tick, whatever its signal says: a gauge that
 /// jumps is one bad number, not the end of the world.
 pub(crate) const SLEW: f64 = 0.1;
-/// What a signal that infers may take of the capacity until something confirms it, and any signal that
-/// does not respond.
+/// What a signal that infers may take of the capacity until something confirms it.
 const AUTHORITY_INFERRING: f64 = 0.5;
-/// What one may take that still does not respond.
-const AUTHORITY_UNRESPONSIVE: f64 = 0.1;
-/// A signal does not respond when the load was halved (a little scatter allowed), or cut by all that the
-/// signal may take …
-const HALVED: f64 = 0.55;
-const SPENT: f64 = 1.05;
-/// … and for so many `T` and delays its pressure stayed within this much …
-const RESPONSE_TIMES: f64 = 5.0;
-const FLAT: f64 = 0.05;
-/// … away from the target: one that is held at its target stands still, too. (As a share of the pressure,
-/// and without the delay, a follower six targets behind whose time was declared five times too short was
-/// taken for stuck while it caught up.)
-const OFF_TARGET: f64 = 0.02;
-/// … although its budget was moved by this factor in the meantime, or there is no more to take. (One that is
-/// nearly at its target is hardly asked for anything.)
-const ASKED: f64 = 0.1;
-/// Once it was found not to respond, it must move by this much to be believed again.
-const MOVED: f64 = 0.15;
 /// So many periods without a reading are no fault yet.
 const LATE_PERIODS: f64 = 3.0;
 /// A grip fades over so many horizons.
@@ -90,71 +72,6 @@ impl Law {
             Self::Pressure(law) => law.forget(),
             Self::Binary(law) => law.forget(),
         }
-    }
-}
-
-/// Watches whether the pressure answers to the load.
-#[derive(Debug, Default)]
-struct Response {
-    /// Least and greatest pressure since it began to stand still.
-    band: Option<(f64, f64)>,
-    flat_s: f64,
-    /// The budget at the time.
-    budget: Option<f64>,
-    /// 0 responds, 1 half of its authority is gone, 2 nearly all.
-    lost: u8,
-    /// Where it stood still.
-    level: f64,
-}
-
-impl Response {
-    /// `held` when the pressure is where a law would hold it.
-    fn read(&mut self, pressure: f64, held: bool) {
-        let moved = (pressure - self.level).abs() > MOVED;
-        if self.lost > 0 && moved {
-            *self = Self::default();
-        }
-        let (least, most) = self.band.unwrap_or((pressure, pressure));
-        let (least, most) = (least.min(pressure), most.max(pressure));
-        let flat = most - least <= FLAT && !held;
-        if flat {
-            self.band = Some((least, most));
-        } else {
-            self.band = Some((pressure, pressure));
-            self.flat_s = 0.0;
-            self.budget = None;
-        }
-    }
-
-    /// `cut` when the load was cut by as much as should show, `spent` when by all that may be, `own` what the
-    /// signal may take by itself.
-    fn tick(
-        &mut self,
-        dt_s: f64,
-        budget: f64,
-        (cut, spent): (bool, bool),
-        own: f64,
-        time_s: f64,
-    ) -> bool {
-        // Once it was found out, what it is given back is no cut, and it need not be cut again.
-        if !cut && self.lost == 0 {
-            return false;
-        }
-        self.flat_s += dt_s;
-        let since = self.budget.get_or_insert(budget);
-        let asked = self.lost > 0 || spent || (budget / *since).ln().abs() >= ASKED;
-        if self.flat_s < RESPONSE_TIMES * time_s || self.lost == 2 || !asked {
-            return false;
-        }
-        self.lost = if own <= AUTHORITY_INFERRING {
-            2
-        } else {
-            self.lost + 1
-        };
-        self.flat_s = 0.0;
-        self.budget = None;
-        self.level = self.band.map_or(0.0, |(least, most)| (least + most) / 2.0);
-        true
     }
 }
 
@@ -343,11 +260,8 @@ impl Supervised {
         self.culprits = reading.culprits;
         self.note = reading.note;
         self.cut = reading.cut.map(|priority| Rank::new(priority, 0));
-        let held = match self.law {
-            Law::Pressure(_) => (pressure - 1.0).abs() <= OFF_TARGET,
-            Law::Binary(_) => false,
-        };
-        self.response.read(pressure, held);
+        let binary = matches!(self.law, Law::Binary(_));
+        self.response.read(pressure, binary);
         match &mut self.law {
             Law::Pressure(law) => law.read(pressure, dt_s),
             Law::Binary(law) => law.read(pressure),
@@ -396,13 +310,18 @@ impl Supervised {
                 self.reference = flow.possible();
                 self.reference
             });
-            let halved = flow.admitted <= HALVED * self.reference;
-            let spent = last <= SPENT * least;
-            let cut = halved || (self.binding && spent);
             let dynamics = self.profile.dynamics;
-            let time_s = (dynamics.time() + dynamics.delay()).as_secs_f64();
+            let cut = Cut {
+                dt_s,
+                budget: last,
+                least,
+                admitted: flow.admitted,
+                reference: self.reference,
+                binding: self.binding,
+                time_s: (dynamics.time() + dynamics.delay()).as_secs_f64(),
+            };
             let own = self.own_authority(flow);
-            unresponsive = self.response.tick(dt_s, last, (cut, spent), own, time_s);
+            unresponsive = self.response.tick(&cut, own);
             let slew = SLEW * capacity;
             self.budget = Some(wanted.clamp((last - slew).max(0.0), last + slew));
         } else {
@@ -447,7 +366,7 @@ impl Supervised {
             budget_per_s: self.budget,
             threshold_levels: self.threshold.levels(),
             authority: self.authority,
-            unresponsive: self.response.lost > 0,
+            unresponsive: self.response.is_doubted(),
             binding: self.binding,
             bound_s: self.bound_s,
             readings: self.readings,
@@ -505,12 +424,7 @@ impl Supervised {
     }
 
     fn authority_share(&self, flow: &Flow) -> f64 {
-        let own = self.own_authority(flow);
-        match self.response.lost {
-            0 => own,
-            1 => own.min(AUTHORITY_INFERRING),
-            _ => own.min(AUTHORITY_UNRESPONSIVE),
-        }
+        self.response.authority(self.own_authority(flow))
     }
 
     /// What is new since this was last asked.
@@ -543,251 +457,4 @@ fn span_s(from: Instant, to: Instant) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::time::Duration;
-
-    const C: f64 = 1_000.0;
-    const DT_NS: u64 = 20_000_000;
-
-    fn profile(dynamics: Dynamics, authority: Authority) -> Profile {
-        Profile {
-            name: "signal".to_owned(),
-            dynamics,
-            least: 0.0,
-            most: 1_000.0,
-            lanes: 1,
-            authority,
-            symptom: Symptom::Other,
-            period_s: 0.1,
-            horizon_s: Profile::default_horizon_s(dynamics, 0.1),
-            said: (authority, 0.1),
-        }
-    }
-
-    /// A signal in a loop in which everything that its budget allows is let in at once.
-    struct Loop {
-        signal: Supervised,
-        now: Instant,
-        flow: Flow,
-    }
-
-    impl Loop {
-        fn new(dynamics: Dynamics, authority: Authority) -> Self {
-            Self {
-                signal: Supervised::new(profile(dynamics, authority)),
-                now: Instant::ZERO,
-                flow: Flow {
-                    admitted: 900.0,
-                    offered: 900.0,
-                    capacity: C,
-                    confirmed: false,
-                    binds: false,
-                    other_binds: false,
-                },
-            }
-        }
-
-        fn read(&mut self, pressure: f64) {
-            let reading = Ok(Reading::pressure(pressure));
-            self.signal.read(self.now, self.now, reading);
-        }
-
-        fn tick(&mut self) -> Option<Change> {
-            self.now = self.now.after_nanos(DT_NS);
-            let change = self.signal.tick(self.now, 0.02, &self.flow, None);
-            let budget = self.signal.budget().unwrap_or(f64::INFINITY);
-            self.flow.binds = budget < self.flow.offered;
-            self.signal.bind(self.flow.binds, 0.02);
-            self.flow.admitted = self.flow.offered.min(budget);
-            change
-        }
-
-        fn changes(&mut self, ticks: u32) -> Vec<Change> {
-            (0..ticks).filter_map(|_| self.tick()).collect()
-        }
-    }
-
-    fn settling() -> Dynamics {
-        Dynamics::settling(Duration::from_secs(1))
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_it_says_it_moves_a_tenth_a_tick_and_leaves_what_is_not_its_to_take(
-            said in prop::collection::vec((0u8..8, 0.0..5.0f64), 1..300),
-            kind in 0u8..3,
-            measuring: bool,
-        ) {
-            let second = Duration::from_secs(1);
-            let dynamics = match kind {
-                0 => Dynamics::settling(second),
-                1 => Dynamics::integrating(second).delayed(second / 2),
-                _ => Dynamics::binary(second),
-            };
-            let authority = if measuring { Authority::Measuring } else { Authority::Inferring };
-            let mut run = Loop::new(dynamics, authority);
-            for (what, pressure) in said {
-                match what {
-                    0 => run.read(f64::NAN),
-                    1 => run.read(1e12),
-                    2 => run.signal.read(run.now, run.now, Ok(Reading::unavailable("lost"))),
-                    3 => run.signal.read(run.now, run.now, Err(SignalFault::Panicked)),
-                    4 => {}
-                    _ => run.read(pressure),
-                }
-                for _ in 0..5 {
-                    let before = run.signal.budget();
-                    run.tick();
-                    let budget = run.signal.budget();
-                    let least = if measuring { BUDGET_FLOOR * C } else { 0.5 * C };
-                    if let Some(budget) = budget {
-                        prop_assert!(budget.is_finite() && budget >= least - 1e-9, "{budget}");
-                        let last = before.unwrap_or(900.0);
-                        prop_assert!((budget - last).abs() <= SLEW * C + 1e-9, "{last} {budget}");
-                    } else if let Some(before) = before {
-                        // Whoever lets go held nobody back any more.
-                        prop_assert!(before > 0.8 * 900.0, "{before}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn each_change_is_told_once_and_in_order() {
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        run.read(0.5);
-        assert_eq!(run.changes(5), []);
-        run.read(1.4);
-        let changes = run.changes(5);
-        assert!(
-            matches!(changes[..], [Change::Engaged { pressure: 1.4, budget }] if budget < 900.0),
-            "{changes:?}"
-        );
-        run.signal
-            .read(run.now, run.now, Ok(Reading::unavailable("gone")));
-        assert_eq!(run.changes(5), [Change::Lost(SignalFault::Unavailable)]);
-        assert_eq!(run.signal.snapshot(run.now).fault_detail, "gone");
-        assert_eq!(run.signal.state(), SignalState::Fading);
-        assert_eq!(run.changes(100), [Change::Ignored]);
-        run.read(0.5);
-        assert_eq!(run.changes(5), [Change::Back]);
-        assert_eq!(run.signal.state(), SignalState::Calm);
-    }
-
-    #[test]
-    fn silence_is_a_fault_after_a_horizon_and_its_grip_is_gone_after_two_more() {
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        run.read(1.4);
-        run.changes(49);
-        assert_eq!(run.signal.state(), SignalState::Engaged);
-        let held = run.signal.budget().unwrap();
-        assert_eq!(run.changes(3), [Change::Lost(SignalFault::Stale)]);
-        run.changes(48);
-        let half = run.signal.budget().unwrap();
-        assert!(half > 1.2 * held && half < 900.0, "{held} {half}");
-        run.changes(52);
-        assert_eq!(run.signal.budget(), None);
-    }
-
-    #[test]
-    fn the_same_reading_again_is_no_news_and_grows_old() {
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        let at = run.now;
-        let mut lost = Vec::new();
-        for _ in 0..60 {
-            let reading = Ok(Reading::pressure(1.2).taken_at(at));
-            run.signal.read(run.now, run.now, reading);
-            lost.extend(run.tick());
-        }
-        assert_eq!(run.signal.snapshot(run.now).readings, 1);
-        assert!(lost.contains(&Change::Lost(SignalFault::Stale)), "{lost:?}");
-    }
-
-    #[test]
-    fn a_time_in_the_future_is_news_once_and_a_clock_set_back_is_none() {
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        let ahead = run.now.after_nanos(60_000_000_000);
-        for _ in 0..60 {
-            let reading = Ok(Reading::pressure(1.2)
-                .taken_at(ahead)
-                .note("a clock that is ahead"));
-            run.signal.read(run.now, run.now, reading);
-            run.tick();
-        }
-        let snapshot = run.signal.snapshot(run.now);
-        assert_eq!(
-            (snapshot.readings, snapshot.fault),
-            (1, Some(SignalFault::Stale))
-        );
-        assert_eq!(snapshot.note, "a clock that is ahead");
-
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        run.now = run.now.after_nanos(3_600_000_000_000);
-        run.read(0.5);
-        run.tick();
-        run.now = Instant::ZERO;
-        for _ in 0..100 {
-            run.read(1.4);
-            run.tick();
-        }
-        assert_eq!(run.signal.state(), SignalState::Engaged);
-    }
-
-    #[test]
-    fn a_cut_level_needs_no_pressure_but_has_no_more_authority() {
-        let mut run = Loop::new(settling(), Authority::Inferring);
-        run.read(0.5);
-        for _ in 0..20 {
-            run.now = run.now.after_nanos(DT_NS);
-            run.signal.tick(run.now, 0.02, &run.flow, Some(100.0));
-        }
-        assert_eq!(run.signal.budget(), Some(500.0));
-        run.flow.confirmed = true;
-        for _ in 0..20 {
-            run.now = run.now.after_nanos(DT_NS);
-            run.signal.tick(run.now, 0.02, &run.flow, Some(100.0));
-        }
-        assert_eq!(run.signal.budget(), Some(100.0));
-    }
-
-    #[test]
-    fn what_confirms_it_lifts_the_half_and_what_does_not_answer_to_the_load_loses_it() {
-        let mut run = Loop::new(settling(), Authority::Inferring);
-        run.flow.confirmed = true;
-        for _ in 0..40 {
-            run.read(2.0);
-            run.changes(5);
-        }
-        assert!(run.signal.budget().unwrap() < 200.0);
-        run.flow.confirmed = false;
-        let mut all = Vec::new();
-        for _ in 0..60 {
-            run.read(2.0);
-            all.extend(run.changes(5));
-        }
-        assert_eq!(run.signal.budget(), Some(900.0), "all but a tenth: {all:?}");
-        assert!(matches!(all[..], [Change::Unresponsive { .. }]), "{all:?}");
-        run.read(0.8);
-        run.tick();
-        assert!(!run.signal.snapshot(run.now).unresponsive, "it moved");
-    }
-
-    #[test]
-    fn switched_off_it_forgets() {
-        let mut run = Loop::new(settling(), Authority::Measuring);
-        run.read(1.4);
-        run.changes(5);
-        run.signal.set_mode(Mode::Off);
-        run.tick();
-        assert_eq!(
-            (run.signal.budget(), run.signal.state()),
-            (None, SignalState::Off)
-        );
-        run.signal.set_mode(Mode::Enforce);
-        run.tick();
-        assert_eq!(run.signal.budget(), None);
-    }
-}
+mod tests;

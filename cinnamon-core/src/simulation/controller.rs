@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::attach::supervise_all;
 use crate::clock::Instant;
 use crate::config::{Config, ConfigError, LaneSettings, Settings};
-use crate::controller::tick_interval_ns;
+use crate::control::tick_interval_ns;
 use crate::effects::{Effect, Offered, Ticket};
 use crate::metrics::LaneSnapshot;
 use crate::permit::Completion;

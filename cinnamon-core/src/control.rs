@@ -1,0 +1,492 @@
+//! What all handles of a controller share, and the control step: measure, let the signals speak, move the
+//! gates.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::admission::Admission;
+use crate::attach::{Attached, attach};
+use crate::clock::{Clock, Instant, read};
+use crate::config::{Config, ConfigError, LaneSettings};
+use crate::controller::Builder;
+use crate::driver::Kick;
+use crate::event::{self, Event};
+use crate::lane::{LaneCore, wake_all};
+use crate::metrics::LaneSnapshot;
+use crate::observer::Observers;
+use crate::priority::Rank;
+use crate::sampler::Sampling;
+use crate::signal::selector::{LaneFlow, Selector};
+use crate::signal::{LaneView, Mode, SignalFault, SignalSnapshot, View};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
+use crate::verdict::Binding;
+
+/// A tick should see about this many completions: fewer are noise, more are late.
+const TICK_COMPLETIONS: f64 = 200.0;
+/// Between ticks while nothing happens: 4 wake-ups a second cost about 0.01 % of a core.
+pub(crate) const IDLE_TICK_NS: u64 = 250_000_000;
+
+/// What all handles share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Read once: a clock has one origin.
+    pub(crate) origin_unix_ns: u64,
+    /// In force.
+    pub(crate) config: Mutex<Arc<Config>>,
+    /// To be in force from the next tick on.
+    pub(crate) next_config: Mutex<Option<Config>>,
+    /// As in the configuration, for the path of a waiter.
+    pub(crate) tick_max_ms: AtomicU64,
+    pub(crate) lanes: Box<[LaneCore]>,
+    pub(crate) sampling: Sampling,
+    pub(crate) observers: Observers,
+    /// Serialises ticks. Lock order: this, then one lane's.
+    pub(crate) control: Mutex<Control>,
+    pub(crate) ticks: AtomicU64,
+    pub(crate) ticks_late: AtomicU64,
+    /// The control step panicked, or the clock is dead; every lane was switched off.
+    pub(crate) failed: AtomicBool,
+    pub(crate) closed: AtomicBool,
+    /// Somebody waits in `drain` for `freed`.
+    pub(crate) draining: AtomicBool,
+    pub(crate) drain_lock: Mutex<()>,
+    pub(crate) freed: Condvar,
+    pub(crate) kick: Arc<Kick>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) config: Arc<Config>,
+    pub(crate) mode: Mode,
+    /// The lanes' own modes.
+    pub(crate) modes: Vec<Mode>,
+    pub(crate) selector: Selector,
+    /// Of the last tick, one per lane; reused.
+    pub(crate) thresholds: Vec<Rank>,
+    pub(crate) flows: Vec<LaneFlow>,
+    pub(crate) bound: Vec<Binding>,
+    pub(crate) last_tick: Instant,
+    pub(crate) next_tick: Instant,
+    /// The last tick found nothing to do, and the next is far away.
+    pub(crate) idle: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        builder: Builder,
+        clock: Arc<dyn Clock>,
+        manual: bool,
+    ) -> Result<Arc<Self>, ConfigError> {
+        let now = read(&*clock).unwrap_or_default();
+        let origin = catch_unwind(AssertUnwindSafe(|| clock.origin_unix_nanos()));
+        let config = Arc::new(builder.config);
+        let Attached { supervised, slots } = attach(builder.signals, &config, now)?;
+        let lane = |i: usize| {
+            let mut admission = Admission::new(&config, i, now);
+            admission.set_mode(now, config.mode.min(config.lanes[i].mode));
+            LaneCore::new(&config.lanes[i].name, Arc::clone(&clock), admission)
+        };
+        let lanes: Box<[LaneCore]> = (0..config.lanes.len()).map(lane).collect();
+        Ok(Arc::new(Self {
+            clock,
+            origin_unix_ns: origin.unwrap_or(0),
+            control: Mutex::new(Control {
+                mode: config.mode,
+                modes: config.lanes.iter().map(|lane| lane.mode).collect(),
+                selector: Selector::new(supervised, lanes.len()),
+                thresholds: vec![Rank::OPEN; lanes.len()],
+                flows: vec![LaneFlow::default(); lanes.len()],
+                bound: vec![Binding::Nothing; lanes.len()],
+                last_tick: now,
+                next_tick: now,
+                idle: true,
+                config: Arc::clone(&config),
+            }),
+            tick_max_ms: AtomicU64::new(config.tick_max_ms),
+            config: Mutex::new(config),
+            next_config: Mutex::new(None),
+            sampling: Sampling::new(slots, manual),
+            observers: Observers::new(builder.observers),
+            lanes,
+            ticks: AtomicU64::new(0),
+            ticks_late: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            drain_lock: Mutex::new(()),
+            freed: Condvar::new(),
+            kick: Arc::new(Kick::new()),
+        }))
+    }
+
+    pub(crate) const fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    pub(crate) const fn observers(&self) -> &Observers {
+        &self.observers
+    }
+
+    /// How the lanes stand, for signals.
+    pub(crate) fn view(&self) -> View {
+        let config = Arc::clone(&lock(&self.config));
+        let lane = |(lane, settings): (&LaneCore, &LaneSettings)| {
+            let mut view = LaneView {
+                name: settings.name.clone(),
+                scope: settings.scope.clone(),
+                ..LaneView::default()
+            };
+            // Of a lane that has failed nothing is known.
+            lane.with(None, |engine, _, _| engine.show(&mut view));
+            view
+        };
+        View {
+            lanes: self.lanes.iter().zip(&config.lanes).map(lane).collect(),
+        }
+    }
+
+    pub(crate) fn set_lane_mode(&self, lane: usize, mode: Mode) {
+        let mut wakers = Vec::new();
+        let mut control = lock(&self.control);
+        control.modes[lane] = mode;
+        self.apply_modes(&control, &mut wakers);
+        drop(control);
+        wake_all(wakers);
+        tracing::info!(
+            lane = self.lanes[lane].name(),
+            mode = mode.as_str(),
+            "a lane's mode was changed"
+        );
+    }
+
+    pub(crate) fn apply_modes(&self, control: &Control, wakers: &mut Vec<Waker>) {
+        if self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        let now = self.read_clock();
+        for (lane, &mode) in self.lanes.iter().zip(&control.modes) {
+            let mode = mode.min(control.mode);
+            lane.with_wakers(now, wakers, |engine, _, now| engine.set_mode(now, mode));
+        }
+    }
+
+    pub(crate) fn set_signal_mode(&self, control: &mut Control, index: usize, mode: Mode) {
+        if let Some(signal) = control.selector.signal_mut(index) {
+            signal.set_mode(mode);
+            self.sampling.slots[index].set_mode(mode);
+        }
+    }
+
+    pub(crate) fn lane_snapshot(&self, lane: usize) -> LaneSnapshot {
+        let names = lock(&self.control).selector.names();
+        let mut snapshot = self.lanes[lane].snapshot();
+        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        snapshot
+    }
+
+    pub(crate) fn lane_snapshot_with(
+        &self,
+        lane: usize,
+        signals: &[SignalSnapshot],
+    ) -> LaneSnapshot {
+        let mut snapshot = self.lanes[lane].snapshot();
+        let names: Vec<String> = signals.iter().map(|signal| signal.name.clone()).collect();
+        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        snapshot
+    }
+
+    pub(crate) fn name_of(&self, binding: Binding, signals: &[String]) -> String {
+        match binding {
+            Binding::Nothing => "nothing".to_owned(),
+            Binding::Backlog { lane } => match self.lanes.get(usize::from(lane)) {
+                Some(lane) => format!("backlog of lane {}", lane.name()),
+                None => binding.to_string(),
+            },
+            Binding::Signal { index } => match signals.get(usize::from(index)) {
+                Some(name) => format!("signal {name}"),
+                None => binding.to_string(),
+            },
+        }
+    }
+
+    pub(crate) fn lane_core(&self, index: usize) -> &LaneCore {
+        &self.lanes[index]
+    }
+
+    pub(crate) fn kick(&self) -> &Arc<Kick> {
+        &self.kick
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The time, or `None` when the clock panicked.
+    pub(crate) fn read_clock(&self) -> Option<Instant> {
+        read(&*self.clock)
+    }
+
+    /// A waiter came whose lane next needs attention at `wakeup`.
+    pub(crate) fn waiter_came(&self, wakeup: Option<Instant>) {
+        let soon = wakeup.unwrap_or(Instant::FAR_FUTURE);
+        let tick_ms = self.tick_max_ms.load(Ordering::Relaxed);
+        self.kick
+            .no_later_than(soon, Duration::from_millis(tick_ms));
+    }
+
+    /// Something stopped running or waiting: tells `drain`, if anybody drains.
+    pub(crate) fn slot_freed(&self) {
+        if self.draining.load(Ordering::SeqCst) {
+            drop(lock(&self.drain_lock));
+            self.freed.notify_all();
+        }
+    }
+
+    /// What the control thread does when it wakes: a tick when one is due, else only expiry. Returns
+    /// when to wake next.
+    pub(crate) fn drive(&self, now: Instant) -> Instant {
+        if self.is_due(now) {
+            self.guarded_tick(now);
+        } else {
+            for lane in &self.lanes {
+                lane.with(Some(now), |engine, _, now| engine.expire(now));
+            }
+        }
+        let mut next = if self.failed.load(Ordering::Acquire) {
+            now.after_nanos(IDLE_TICK_NS)
+        } else {
+            lock(&self.control).next_tick
+        };
+        for lane in &self.lanes {
+            let wakeup = lane.with(Some(now), |engine, _, _| engine.next_wakeup());
+            next = wakeup.flatten().map_or(next, |at| next.min(at));
+        }
+        next
+    }
+
+    /// Gives up on decisions, loudly: every lane admits everything, and whoever waits is let in.
+    pub(crate) fn fail(&self, why: &'static str) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            tracing::error!(why, "admission decisions are switched off");
+            for lane in &self.lanes {
+                lane.with(None, |engine, _, now| engine.set_mode(now, Mode::Off));
+            }
+        }
+    }
+
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let (next_tick, idle) = {
+            let control = lock(&self.control);
+            (control.next_tick, control.idle)
+        };
+        let longest_ns = IDLE_TICK_NS.max(self.tick_max_ms.load(Ordering::Relaxed) * 1_000_000);
+        // No tick is planned further ahead than that: the clock was set back.
+        let set_back = next_tick.nanos_since(now) > longest_ns;
+        let busy = |lane: &LaneCore| {
+            lane.with(Some(now), |engine, _, _| !engine.is_idle())
+                .unwrap_or(false)
+        };
+        let changed = lock(&self.next_config).is_some();
+        next_tick <= now || changed || set_back || (idle && self.lanes.iter().any(busy))
+    }
+
+    /// A tick that cannot take the caller down: should it panic, every lane admits everything.
+    pub(crate) fn guarded_tick(&self, now: Instant) {
+        if self.failed.load(Ordering::Acquire) {
+            return;
+        }
+        self.sampling.sample_if_manual(now, || self.view());
+        let mut wakers = Vec::new();
+        let mut events = Vec::new();
+        let ticked = catch_unwind(AssertUnwindSafe(|| {
+            self.tick(now, &mut wakers, &mut events);
+        }));
+        wake_all(wakers);
+        if ticked.is_err() {
+            self.fail("the control step panicked");
+        }
+        if !events.is_empty() {
+            let signals = lock(&self.control).selector.names();
+            event::log(&events, |binding| self.name_of(binding, &signals));
+        }
+    }
+
+    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>, events: &mut Vec<Event>) {
+        let mut control = lock(&self.control);
+        let control = &mut *control;
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+        let period_ns = control.next_tick.nanos_since(control.last_tick);
+        if now.nanos_since(control.next_tick) > period_ns && !control.idle {
+            self.ticks_late.fetch_add(1, Ordering::Relaxed);
+        }
+        let dt_s = now.nanos_since(control.last_tick) as f64 * 1e-9;
+        control.last_tick = control.last_tick.max(now);
+        if let Some(config) = lock(&self.next_config).take() {
+            self.put_in_force(control, config, now, wakers);
+        }
+        for (index, slot) in self.sampling.slots.iter().enumerate() {
+            if let Some((at, mail)) = slot.take_mail() {
+                control.selector.read(index, now, at, mail);
+            }
+            if self.sampling.has_become_slow(index, now) {
+                control
+                    .selector
+                    .read(index, now, now, Err(SignalFault::Slow));
+            }
+        }
+        let mut idle = true;
+        let mut completions_per_s = 0f64;
+        let steps = control.thresholds.iter_mut().zip(&mut control.flows);
+        for (lane, (threshold, flow)) in self.lanes.iter().zip(steps) {
+            let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
+                idle &= engine.is_idle();
+                let threshold = engine.tick(now);
+                completions_per_s = completions_per_s.max(engine.completions_per_s());
+                (threshold, engine.flow())
+            });
+            (*threshold, *flow) = ticked.unwrap_or((Rank::OPEN, LaneFlow::default()));
+        }
+        control.selector.tick(now, &control.flows, |lane, levels| {
+            self.lanes[lane].with_wakers(Some(now), wakers, |engine, _, _| {
+                engine.add_levels(levels);
+            });
+        });
+        idle &= control.selector.is_idle();
+        let config = &control.config;
+        let epoch_ns = config.cohort_epoch_ms.saturating_mul(1_000_000);
+        let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
+        for (i, lane) in self.lanes.iter().enumerate() {
+            let scope = &config.lanes[i].scope;
+            let (threshold, binding) = control.selector.gate(i, &control.thresholds, |other| {
+                config.lanes[other].scope == *scope
+            });
+            if binding != control.bound[i] {
+                events.push(Event::bound(lane.name(), binding, threshold));
+            }
+            control.bound[i] = binding;
+            lane.with_wakers(Some(now), wakers, |engine, _, now| {
+                engine.set_gate(now, threshold, binding, epoch);
+            });
+        }
+        control.selector.bind(&control.bound, dt_s);
+        control.selector.take_changes(|name, change| {
+            events.push(Event::signal(name, change));
+        });
+        control.idle = idle;
+        control.next_tick = now.after_nanos(tick_interval_ns(config, completions_per_s, idle));
+    }
+
+    fn put_in_force(
+        &self,
+        control: &mut Control,
+        config: Config,
+        now: Instant,
+        wakers: &mut Vec<Waker>,
+    ) {
+        let new = Arc::new(config);
+        let old = std::mem::replace(&mut control.config, Arc::clone(&new));
+        self.tick_max_ms.store(new.tick_max_ms, Ordering::Relaxed);
+        if new.mode != old.mode {
+            control.mode = new.mode;
+        }
+        for (i, lane) in self.lanes.iter().enumerate() {
+            if new.lanes[i].mode != old.lanes[i].mode {
+                control.modes[i] = new.lanes[i].mode;
+            }
+            lane.with_wakers(Some(now), wakers, |engine, _, now| {
+                engine.reconfigure(now, &old, &new);
+            });
+        }
+        self.apply_modes(control, wakers);
+        for index in 0..self.sampling.slots.len() {
+            if let Some(signal) = control.selector.signal_mut(index) {
+                let mode = signal.reconfigure(&old, &new);
+                self.sampling.slots[index].set_period_ns(signal.profile().period_ns());
+                if let Some(mode) = mode {
+                    self.set_signal_mode(control, index, mode);
+                }
+            }
+        }
+        *lock(&self.config) = new;
+    }
+}
+
+/// How long after a tick the next one should come: a quarter of a second while idle, about 200
+/// completions, within the configured bounds, under load.
+pub(crate) fn tick_interval_ns(config: &Config, completions_per_s: f64, idle: bool) -> u64 {
+    if idle {
+        return IDLE_TICK_NS;
+    }
+    let (least, most) = (
+        config.tick_min_ms as f64 * 1e6,
+        config.tick_max_ms as f64 * 1e6,
+    );
+    let wanted = TICK_COMPLETIONS / completions_per_s * 1e9;
+    // Nothing known yet: 200 / 0 is infinite, and clamps to the longest.
+    wanted.clamp(least, most) as u64
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.kick.stop();
+        self.sampling.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::config::Settings;
+    use crate::controller::Controller;
+    use crate::priority::Tier;
+    use crate::request::Request;
+
+    fn controller() -> (Controller, ManualClock) {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(9));
+        let config = Config::new(Settings::one_lane("main", 1)).unwrap();
+        let controller = Controller::builder(config)
+            .build_manual(clock.shared())
+            .unwrap();
+        (controller, clock)
+    }
+
+    #[test]
+    fn a_waiter_ends_the_long_sleep_of_an_idle_controller() {
+        let (controller, clock) = controller();
+        let shared = &controller.shared;
+        shared.drive(clock.now());
+        let now = clock.advance(Duration::from_millis(3));
+        assert!(!shared.is_due(now));
+        let lane = controller.lane("main").unwrap();
+        let _held = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+        assert!(
+            shared.is_due(now),
+            "the first load after idling is measured from the start"
+        );
+        let next = shared.drive(now);
+        assert!(
+            next.nanos_since(now) <= 20_000_000,
+            "and ticks come as under load"
+        );
+        assert!(!shared.is_due(now));
+    }
+
+    #[test]
+    fn a_failed_control_step_lets_everybody_in_and_does_not_spin() {
+        let (controller, clock) = controller();
+        let lane = controller.lane("main").unwrap();
+        let _held = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+        controller.shared.fail("for this test");
+        assert!(lane.try_admit(&Request::new(Tier::T5)).is_ok());
+        assert!(controller.snapshot().failed);
+        for _ in 0..3 {
+            let now = clock.advance(Duration::from_secs(5));
+            let next = controller.shared.drive(now);
+            assert_eq!(next.nanos_since(now), IDLE_TICK_NS);
+        }
+    }
+}

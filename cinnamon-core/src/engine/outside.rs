@@ -1,0 +1,143 @@
+//! What the rest of the world sees and sets of an engine: figures out, settings in.
+
+use super::{ClassModel, Doors, Engine};
+use crate::arrivals::Levels;
+use crate::clock::Instant;
+use crate::config::Config;
+use crate::metrics::LaneSnapshot;
+use crate::signal::LaneView;
+use crate::signal::selector::LaneFlow;
+#[cfg(feature = "test-util")]
+use crate::verdict::Binding;
+use crate::verdict::{AdmitKind, Reason};
+
+impl Engine {
+    /// What signals need to know of the lane.
+    pub(crate) fn flow(&self) -> LaneFlow {
+        self.steering.flow()
+    }
+
+    /// Adds the offered cost per second of each priority.
+    pub(crate) fn add_levels(&self, levels: &mut Levels) {
+        self.steering.add_levels(levels);
+    }
+
+    pub(crate) fn show(&self, view: &mut LaneView) {
+        view.limit = self.limit;
+        view.in_use = self.in_use;
+        view.waiting = self.queue.len();
+        view.waiting_bytes = self.queue.bytes();
+        self.steering.show(view);
+    }
+
+    /// Takes over the settings that are other in `new` than in `old`; what was learned stays.
+    pub(crate) fn reconfigure(&mut self, now: Instant, old: &Config, new: &Config) {
+        let lane = usize::from(self.lane);
+        let settings = &new.lanes[lane];
+        self.cohort_seed = new.cohort_seed;
+        self.untagged_tier = new.untagged_tier;
+        self.queue_len_max = settings.queue_len_max;
+        self.queue_bytes_max = settings.queue_bytes_max;
+        for (i, class) in new.classes.iter().enumerate() {
+            match (self.classes.get_mut(i), old.classes.get(i)) {
+                (Some(model), Some(before)) if before.cost == class.cost => {
+                    model.default_tier = class.default_tier;
+                }
+                (Some(model), _) => *model = ClassModel::new(class),
+                (None, _) => self.classes.push(ClassModel::new(class)),
+            }
+        }
+        self.steering.reconfigure(new, lane);
+        if settings.limit != old.lanes[lane].limit {
+            self.set_limit(now, settings.limit);
+        }
+    }
+
+    /// Puts a fault into the law.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_parts(&mut self, parts: crate::steering::Parts) {
+        self.steering.set_parts(parts);
+    }
+
+    /// Takes the anti-windup out of the law.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn let_wind_up(&mut self) {
+        self.steering.let_wind_up();
+    }
+
+    /// How the lane stands, for the laboratory.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn view(&self) -> crate::simulation::View {
+        crate::simulation::View {
+            threshold: self.threshold.levels(),
+            binding: match self.binding {
+                Binding::Nothing => "nothing",
+                Binding::Backlog { .. } => "backlog",
+                Binding::Signal { .. } => "signal",
+            },
+            ..self.steering.view()
+        }
+    }
+
+    pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
+        let mut snapshot = LaneSnapshot {
+            name: name.to_owned(),
+            limit: self.limit,
+            in_use: self.in_use,
+            free: self.limit.saturating_sub(self.in_use),
+            exempt_in_use: self.exempt_in_use,
+            open_in_use: self.open_in_use,
+            waiting: self.queue.len(),
+            waiting_by_tier: *self.queue.tier_len(),
+            waiting_peak: self.waiting_peak,
+            waiting_cost: self.queue.cost(),
+            waiting_bytes: self.queue.bytes(),
+            offered: self.offered,
+            untagged: self.untagged,
+            verdicts: self.verdicts.clone(),
+            threshold: self.threshold.to_string(),
+            threshold_levels: self.threshold.levels(),
+            binding: self.binding,
+            ..LaneSnapshot::default()
+        };
+        self.steering.fill(&mut snapshot);
+        snapshot
+    }
+
+    /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.
+    pub(crate) fn set_limit(&mut self, now: Instant, limit: u32) {
+        let now = self.advance(now);
+        self.limit = limit;
+        self.dispatch(now);
+    }
+
+    /// Off: everything is admitted without a decision, and nobody waits.
+    pub(crate) fn set_off(&mut self, now: Instant, off: bool) {
+        let now = self.advance(now);
+        self.off = off;
+        while self.off {
+            let Some(entry) = self.queue.pop_best(false) else {
+                return;
+            };
+            self.open_in_use += 1;
+            self.grant(now, &entry, AdmitKind::Open);
+        }
+    }
+
+    /// Takes no more offers; whoever waits keeps the place.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.advance(now);
+        if self.doors == Doors::Open {
+            self.doors = Doors::Draining;
+        }
+    }
+
+    /// Takes no more offers and refuses whoever waits. Permits out stay valid.
+    pub(crate) fn close(&mut self, now: Instant) {
+        self.advance(now);
+        self.doors = Doors::Closed;
+        while let Some(entry) = self.queue.pop_best(false) {
+            self.refuse(&entry, Reason::Closed);
+        }
+    }
+}
