@@ -2,6 +2,8 @@
 
 #[cfg(feature = "rocks")]
 mod demo;
+#[cfg(feature = "rocks")]
+mod stall;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,12 @@ enum Command {
     /// 3 when it was not valid: the generator was late, or the machine slower than measured.
     #[cfg(feature = "rocks")]
     Demo(demo::Options),
+    /// Write to a real RocksDB store faster than it can compact: does Cinnamon shed before RocksDB stalls?
+    ///
+    /// Exits with 0 when every bar was held, 1 when one was missed, 2 when the run could not be made,
+    /// 3 when it was not valid: the generator was late.
+    #[cfg(feature = "rocks")]
+    Stall(stall::Options),
 }
 
 /// An experiment: its name on the command line and what it shows.
@@ -48,6 +56,11 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     (
         "demo",
         "overloads a RocksDB store, without and with Cinnamon",
+    ),
+    #[cfg(feature = "rocks")]
+    (
+        "stall",
+        "drives a RocksDB store into its write stall, without and with the signal of it",
     ),
 ];
 
@@ -63,6 +76,8 @@ fn main() -> ExitCode {
         Command::Sim(options) => sim::command::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
+        #[cfg(feature = "rocks")]
+        Command::Stall(options) => stall::main(&options),
     }
 }
 

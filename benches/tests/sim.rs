@@ -33,6 +33,9 @@ const SEEDS: &[(&str, u64)] = &[
     ("320000rps", 1),
 ];
 
+/// Of the scenarios with signals, which are minutes long.
+const SIGNAL_SEEDS: u64 = 3;
+
 #[test]
 fn cinnamon_holds_every_bar() {
     let mut tasks = plan(&Options {
@@ -44,11 +47,16 @@ fn cinnamon_holds_every_bar() {
         let seeds = SEEDS
             .iter()
             .find(|(service, _)| *service == task.case.service);
-        task.arms[0].1 = seeds.expect("every service has its seeds").1;
+        let signals = !task.case.run.plants.is_empty();
+        task.arms[0].1 = if signals {
+            SIGNAL_SEEDS
+        } else {
+            seeds.expect("every service has its seeds").1
+        };
     }
     let outcome = run(&tasks, 2, &|| {}).expect("every figure is in bounds");
     let judged = outcome.rows.iter().filter(|row| row.pass.is_some()).count();
-    assert!(judged > 800, "only {judged} figures were judged");
+    assert!(judged > 900, "only {judged} figures were judged");
     assert_eq!(
         misses(&outcome.rows),
         Vec::<String>::new(),
@@ -123,6 +131,27 @@ fn whatever_must_fail_misses_the_bar_that_is_meant_for_it() {
             assert_eq!(find(arm).pass, Some(false), "{:?}", find(arm));
             assert_eq!(find("cinnamon").pass, Some(true), "{:?}", find("cinnamon"));
         }
+    }
+}
+
+#[test]
+fn without_its_signals_cinnamon_misses_the_bars_that_are_theirs() {
+    for scenario in [
+        "lag",
+        "memory",
+        "two-signals",
+        "both-lanes",
+        "telemetry-lost",
+    ] {
+        let options = Options {
+            scenarios: named(&[scenario]),
+            arms: named(&["no-signals"]),
+            seeds: Some(1),
+            ..Options::default()
+        };
+        let rows = outcome_on(&options, 2).rows;
+        let missed = |row: &&Row| row.pass == Some(false) && row.bar == "off-target";
+        assert!(rows.iter().any(|row| missed(&row)), "{scenario}");
     }
 }
 

@@ -24,8 +24,8 @@ pub struct Options {
     /// Only these arms (may be repeated); see `lab list`.
     #[arg(long = "arm", value_name = "ARM")]
     pub arms: Vec<String>,
-    /// Seeds 1 to N for every arm. By default 20 for Cinnamon on the smaller services, 4 and 2
-    /// where a run has millions of requests, and 2 for the other arms.
+    /// Seeds 1 to N for every arm. By default 20 for Cinnamon on the smaller services, 6 where signals are
+    /// measured, 4 and 2 where a run has millions of requests, and 2 for the other arms.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: Option<u64>,
     /// Also the long scenarios, one seed each, and 20 seeds of the others for Cinnamon: some five minutes.
@@ -274,12 +274,17 @@ fn by_default(named: &Named, service: &str) -> Result<Vec<&'static Arm>, Command
 /// The service on which arms are compared.
 const MIDDLE: &str = "1000rps";
 
+/// Seeds of a scenario with signals.
+const SIGNAL_SEEDS: u64 = 6;
+
 /// Enough for a worst run to mean something, few enough for a minute on two cores.
 fn default_seeds(kind: Kind, case: &Case, named: &Named, long: bool) -> u64 {
     match (kind, case.service) {
         // Hours of traffic are many runs in one.
         _ if named.file.long => 1,
         (Kind::Product, _) if long => 20,
+        // Minutes of traffic each, and a loop with little chance in it.
+        (Kind::Product, _) if !case.run.plants.is_empty() => SIGNAL_SEEDS,
         (Kind::Product, "32000rps") => 4,
         (Kind::Product, "320000rps") => 2,
         (Kind::Product, _) => 20,

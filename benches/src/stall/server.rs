@@ -1,0 +1,255 @@
+//! A small server round the store: one pool of threads for reads and one for writes, each fed by a channel.
+//!
+//! Without control every request goes straight into its channel and waits there, first come first served.
+//! With Cinnamon the permit is taken before the channel, as in `lab demo`: what is in a channel has a slot,
+//! and an admission that must wait is put into it by its waker.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
+
+use cinnamon_core::{AdmitOwned, Mode, OwnedPermit, Reason, Request};
+use cinnamon_rocks::{Operation, Store, StoreError};
+use crossbeam_channel::{Receiver, Sender};
+use quanta::{Clock, Instant};
+
+use super::load::{self, Arrival, Kind, VALUE_BYTES};
+use super::stats::{DEADLINE, Stats};
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arm {
+    NoControl,
+    WithoutSignal,
+    WriteStall,
+}
+
+impl Arm {
+    pub(crate) const ALL: [Self; 3] = [Self::NoControl, Self::WithoutSignal, Self::WriteStall];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NoControl => "no control",
+            Self::WithoutSignal => "Cinnamon without the signal",
+            Self::WriteStall => "Cinnamon with WriteStall",
+        }
+    }
+}
+
+/// A request inside the server.
+#[derive(Clone, Copy)]
+struct Job {
+    arrival: Arrival,
+    due: Instant,
+}
+
+enum Task {
+    /// To run without asking.
+    Unasked(Job),
+    /// To run with its permit.
+    Admitted(Job, OwnedPermit),
+    /// To look at: something happened to its admission.
+    Look(Arc<Waiting>),
+}
+
+/// A request whose admission is under way.
+struct Waiting {
+    pending: Mutex<Option<(Job, AdmitOwned)>>,
+    tasks: Sender<Task>,
+}
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let tasks = self.tasks.clone();
+        let _the_server_is_gone = tasks.send(Task::Look(self));
+    }
+}
+
+/// The server.
+pub(crate) struct Server {
+    arm: Arm,
+    store: Store,
+    clock: Clock,
+    start: Instant,
+    /// Requests due earlier than this after the start are not counted.
+    warm_up: Duration,
+    /// By kind.
+    channels: [(Sender<Task>, Receiver<Task>); 2],
+    stop: AtomicBool,
+    written: AtomicU64,
+}
+
+impl Server {
+    pub(crate) fn new(arm: Arm, store: Store, clock: Clock, warm_up: Duration) -> Self {
+        store.controller().set_mode(if arm == Arm::NoControl {
+            Mode::Off
+        } else {
+            Mode::Enforce
+        });
+        Self {
+            arm,
+            store,
+            start: clock.now(),
+            clock,
+            warm_up,
+            channels: std::array::from_fn(|_| crossbeam_channel::unbounded()),
+            stop: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) const fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// Writes that RocksDB has taken so far.
+    pub(crate) const fn written(&self) -> &AtomicU64 {
+        &self.written
+    }
+
+    /// Takes a request in at `now`.
+    pub(crate) fn offer(&self, stats: &mut Stats, arrival: Arrival, now: Instant) {
+        let job = Job {
+            arrival,
+            due: self.start + arrival.at,
+        };
+        if self.counts(&arrival) {
+            stats.cell_mut(arrival.kind, arrival.tier).offered += 1;
+        }
+        let (operation, request) = request(&arrival);
+        if self.arm == Arm::NoControl {
+            self.send(Task::Unasked(job));
+            return;
+        }
+        let left = DEADLINE.saturating_sub(now.saturating_duration_since(job.due));
+        let waiting = Arc::new(Waiting {
+            pending: Mutex::new(None),
+            tasks: self.channels[arrival.kind as usize].0.clone(),
+        });
+        let waker = Waker::from(Arc::clone(&waiting));
+        // Held until the admission is stored: a waker may be called before we get there.
+        let mut pending = waiting
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut admit = self.store.admit(operation, &request.time_left(left));
+        match admit.poll_admit(&waker) {
+            Poll::Ready(Ok(permit)) => self.send(Task::Admitted(job, permit)),
+            Poll::Ready(Err(rejected)) => self.refuse(stats, &arrival, rejected.reason()),
+            Poll::Pending => *pending = Some((job, admit)),
+        }
+    }
+
+    /// Serves this kind on the calling thread until stopped.
+    pub(crate) fn work(&self, kind: Kind) -> Stats {
+        let mut stats = Stats::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let inbox = &self.channels[kind as usize].1;
+            let Ok(task) = inbox.recv_timeout(Duration::from_millis(20)) else {
+                continue;
+            };
+            match task {
+                Task::Unasked(job) => self.run(&mut stats, &job, None),
+                Task::Admitted(job, permit) => self.run(&mut stats, &job, Some(permit)),
+                Task::Look(waiting) => self.look(&mut stats, &waiting),
+            }
+        }
+        stats
+    }
+
+    /// Ends the pools; what is still in the channels is never answered.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    fn look(&self, stats: &mut Stats, waiting: &Arc<Waiting>) {
+        let mut pending = waiting
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some((job, mut admit)) = pending.take() else {
+            return;
+        };
+        match admit.poll_admit(&Waker::from(Arc::clone(waiting))) {
+            Poll::Ready(Ok(permit)) => {
+                drop(pending);
+                self.run(stats, &job, Some(permit));
+            }
+            Poll::Ready(Err(rejected)) => self.refuse(stats, &job.arrival, rejected.reason()),
+            Poll::Pending => *pending = Some((job, admit)),
+        }
+    }
+
+    fn run(&self, stats: &mut Stats, job: &Job, permit: Option<OwnedPermit>) {
+        let arrival = &job.arrival;
+        let done = match arrival.kind {
+            Kind::Read => get(&self.store, arrival, permit),
+            Kind::Write => put(&self.store, arrival, permit),
+        };
+        if done.is_ok() && arrival.kind == Kind::Write {
+            self.written.fetch_add(1, Ordering::Relaxed);
+        }
+        match done {
+            Ok(()) if self.counts(arrival) => {
+                let latency = self.clock.now().saturating_duration_since(job.due);
+                stats.done(arrival.kind, arrival.tier, latency);
+            }
+            Ok(()) => {}
+            Err(StoreError::Rejected(rejected)) => self.refuse(stats, arrival, rejected.reason()),
+            Err(_) => stats.cell_mut(arrival.kind, arrival.tier).failed += 1,
+        }
+    }
+
+    fn refuse(&self, stats: &mut Stats, arrival: &Arrival, reason: Reason) {
+        let at = self.clock.now().saturating_duration_since(self.start);
+        stats.note_refusal(arrival.tier, at);
+        if self.counts(arrival) {
+            stats.refuse(arrival.kind, arrival.tier, reason);
+        }
+    }
+
+    fn counts(&self, arrival: &Arrival) -> bool {
+        arrival.at >= self.warm_up
+    }
+
+    fn send(&self, task: Task) {
+        let kind = match &task {
+            Task::Unasked(job) | Task::Admitted(job, _) => job.arrival.kind,
+            Task::Look(_) => return,
+        };
+        let _never_closed_while_we_hold_a_receiver = self.channels[kind as usize].0.send(task);
+    }
+}
+
+/// How the request presents itself for admission.
+fn request(arrival: &Arrival) -> (Operation, Request) {
+    let request = Request::new(arrival.tier).key(arrival.caller);
+    match arrival.kind {
+        Kind::Read => (Operation::Get, request),
+        Kind::Write => (Operation::Put, request),
+    }
+}
+
+fn get(store: &Store, arrival: &Arrival, permit: Option<OwnedPermit>) -> Result<(), StoreError> {
+    let key = arrival.key.to_be_bytes();
+    let value = match permit {
+        Some(permit) => store.get_with(permit, &key),
+        None => store.get(&request(arrival).1, &key),
+    };
+    value.map(drop)
+}
+
+fn put(store: &Store, arrival: &Arrival, permit: Option<OwnedPermit>) -> Result<(), StoreError> {
+    let key = arrival.key.to_be_bytes();
+    let mut value = [0; VALUE_BYTES];
+    load::fill(&mut value, arrival.caller ^ arrival.key << 32);
+    match permit {
+        Some(permit) => store.put_with(permit, &key, &value),
+        None => store.put(&request(arrival).1, &key, &value),
+    }
+}
