@@ -205,7 +205,7 @@ fn unthrottled(signal: bool) -> StoreOptions {
     options.write_buffer_bytes =
         (cinnamon_rocks::env("MEMT", 1.0) * WRITE_BUFFER_BYTES as f64) as u64;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;
-    options.write_stall = signal;
+    options.triggers.l0_stop = cinnamon_rocks::env("STOP", 36.0) as u32; options.triggers.l0_compaction = cinnamon_rocks::env("TRIG", 4.0) as u32; options.write_stall = signal;
     options
 }
 
