@@ -12,8 +12,9 @@ use crate::config::{Config, ConfigError, LaneSettings};
 use crate::controller::Builder;
 use crate::driver::Kick;
 use crate::event::{self, Event};
+use crate::export;
 use crate::lane::{LaneCore, wake_all};
-use crate::metrics::LaneSnapshot;
+use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::observer::Observers;
 use crate::priority::Rank;
 use crate::sampler::Sampling;
@@ -26,6 +27,9 @@ use crate::verdict::Binding;
 const TICK_COMPLETIONS: f64 = 200.0;
 /// Between ticks while nothing happens: 4 wake-ups a second cost about 0.01 % of a core.
 pub(crate) const IDLE_TICK_NS: u64 = 250_000_000;
+/// Metrics are emitted at most so often: scrapers come every few seconds, and a snapshot costs some tens of
+/// microseconds.
+const EMIT_NS: u64 = 1_000_000_000;
 
 /// What all handles share.
 #[derive(Debug)]
@@ -46,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) control: Mutex<Control>,
     pub(crate) ticks: AtomicU64,
     pub(crate) ticks_late: AtomicU64,
+    /// When metrics were last emitted, ns.
+    pub(crate) emitted_ns: AtomicU64,
     /// The control step panicked, or the clock is dead; every lane was switched off.
     pub(crate) failed: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -112,6 +118,7 @@ impl Shared {
             lanes,
             ticks: AtomicU64::new(0),
             ticks_late: AtomicU64::new(0),
+            emitted_ns: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -176,6 +183,26 @@ impl Shared {
         if let Some(signal) = control.selector.signal_mut(index) {
             signal.set_mode(mode);
             self.sampling.slots[index].set_mode(mode);
+        }
+    }
+
+    /// Everything at this moment; each lane is consistent in itself.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let now = self.read_clock();
+        let (signals, mode) = {
+            let control = lock(&self.control);
+            let now = now.unwrap_or(control.last_tick);
+            (control.selector.snapshots(now), control.mode)
+        };
+        let lane = |i| self.lane_snapshot_with(i, &signals);
+        Snapshot {
+            lanes: (0..self.lanes.len()).map(lane).collect(),
+            signals,
+            mode,
+            ticks: self.ticks.load(Ordering::Relaxed),
+            ticks_late: self.ticks_late.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Acquire) || self.lanes.iter().any(LaneCore::failed),
+            closed: self.closed.load(Ordering::Acquire),
         }
     }
 
@@ -310,6 +337,16 @@ impl Shared {
         if !events.is_empty() {
             let signals = lock(&self.control).selector.names();
             event::log(&events, |binding| self.name_of(binding, &signals));
+        }
+        let emitted = Instant::from_nanos(self.emitted_ns.load(Ordering::Relaxed));
+        let set_back = emitted.nanos_since(now) > EMIT_NS;
+        if set_back || now.nanos_since(emitted) >= EMIT_NS {
+            self.emitted_ns.store(now.as_nanos(), Ordering::Relaxed);
+            // A recorder is the embedder's code.
+            let emitted = catch_unwind(AssertUnwindSafe(|| export::emit(&self.snapshot())));
+            if emitted.is_err() {
+                tracing::error!("the recorder of metrics panicked");
+            }
         }
     }
 

@@ -127,23 +127,7 @@ impl Controller {
     /// The controller at this moment. Each lane is consistent in itself.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let now = self.shared.read_clock();
-        let (signals, mode) = {
-            let control = lock(&self.shared.control);
-            let now = now.unwrap_or(control.last_tick);
-            (control.selector.snapshots(now), control.mode)
-        };
-        let lane = |i| self.shared.lane_snapshot_with(i, &signals);
-        Snapshot {
-            lanes: (0..self.shared.lanes.len()).map(lane).collect(),
-            signals,
-            mode,
-            ticks: self.shared.ticks.load(Ordering::Relaxed),
-            ticks_late: self.shared.ticks_late.load(Ordering::Relaxed),
-            failed: self.shared.failed.load(Ordering::Acquire)
-                || self.shared.lanes.iter().any(LaneCore::failed),
-            closed: self.shared.closed.load(Ordering::Acquire),
-        }
+        self.shared.snapshot()
     }
 
     /// The configuration in force.

@@ -63,6 +63,7 @@ mod driver;
 mod effects;
 mod engine;
 mod event;
+pub mod export;
 mod flow;
 mod lane;
 mod list;
