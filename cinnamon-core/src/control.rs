@@ -11,7 +11,7 @@ use crate::clock::{Clock, Instant, read};
 use crate::config::{Config, ConfigError, LaneSettings};
 use crate::controller::Builder;
 use crate::driver::Kick;
-use crate::event::{self, Event};
+use crate::event::{self, Event, Journal, Names};
 use crate::export;
 use crate::lane::{LaneCore, wake_all};
 use crate::metrics::{LaneSnapshot, Snapshot};
@@ -69,6 +69,7 @@ pub(crate) struct Control {
     /// The lanes' own modes.
     pub(crate) modes: Vec<Mode>,
     pub(crate) selector: Selector,
+    pub(crate) journal: Journal,
     /// Of the last tick, one per lane; reused.
     pub(crate) thresholds: Vec<Rank>,
     pub(crate) flows: Vec<LaneFlow>,
@@ -101,6 +102,7 @@ impl Shared {
             control: Mutex::new(Control {
                 mode: config.mode,
                 modes: config.lanes.iter().map(|lane| lane.mode).collect(),
+                journal: Journal::new(lanes.len(), supervised.len()),
                 selector: Selector::new(supervised, lanes.len()),
                 thresholds: vec![Rank::OPEN; lanes.len()],
                 flows: vec![LaneFlow::default(); lanes.len()],
@@ -336,7 +338,12 @@ impl Shared {
         }
         if !events.is_empty() {
             let signals = lock(&self.control).selector.names();
-            event::log(&events, |binding| self.name_of(binding, &signals));
+            let names = Names {
+                lane: &|lane| self.lanes[lane].name(),
+                signals: &signals,
+                binding: &|binding| self.name_of(binding, &signals),
+            };
+            event::log(&events, &names);
         }
         let emitted = Instant::from_nanos(self.emitted_ns.load(Ordering::Relaxed));
         let set_back = emitted.nanos_since(now) > EMIT_NS;
@@ -350,7 +357,7 @@ impl Shared {
         }
     }
 
-    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>, events: &mut Vec<Event>) {
+    fn tick(&self, now: Instant, wakers: &mut Vec<Waker>, events: &mut Vec<(Event, u32)>) {
         let mut control = lock(&self.control);
         let control = &mut *control;
         self.ticks.fetch_add(1, Ordering::Relaxed);
@@ -400,7 +407,12 @@ impl Shared {
                 config.lanes[other].scope == *scope
             });
             if binding != control.bound[i] {
-                events.push(Event::bound(lane.name(), binding, threshold));
+                control.journal.note(Event::Bound {
+                    lane: i,
+                    binding,
+                    threshold,
+                    flow: control.flows[i],
+                });
             }
             control.bound[i] = binding;
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
@@ -408,9 +420,10 @@ impl Shared {
             });
         }
         control.selector.bind(&control.bound, dt_s);
-        control.selector.take_changes(|name, change| {
-            events.push(Event::signal(name, change));
+        control.selector.take_changes(|signal, change| {
+            control.journal.note(Event::Signal { signal, change });
         });
+        control.journal.take_due(now, events);
         control.idle = idle;
         control.next_tick = now.after_nanos(tick_interval_ns(config, completions_per_s, idle));
     }

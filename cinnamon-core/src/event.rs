@@ -1,72 +1,175 @@
 //! What is worth a line in the log: changes of what holds a gate, and of how a signal stands. Collected
 //! under the locks, written after them: a subscriber is the embedder's code.
+//!
+//! A gate that flaps writes a line a second and not fifty: of what changes faster the last is written, with the
+//! number of changes that it stands for. So the log always ends with how things are.
 
+use crate::clock::Instant;
 use crate::priority::Rank;
+use crate::signal::selector::LaneFlow;
 use crate::signal::supervised::Change;
 use crate::verdict::Binding;
 
-#[derive(Debug)]
+/// Time between two lines of one lane, or one signal.
+const PACE_NS: u64 = 1_000_000_000;
+
+/// Something that changed.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     /// Another cause holds this lane's gate.
     Bound {
-        lane: String,
+        lane: usize,
         binding: Binding,
         threshold: Rank,
+        flow: LaneFlow,
     },
     /// A signal changed its standing.
-    Signal { name: String, change: Change },
+    Signal { signal: usize, change: Change },
 }
 
-impl Event {
-    pub(crate) fn bound(lane: &str, binding: Binding, threshold: Rank) -> Self {
-        Self::Bound {
-            lane: lane.to_owned(),
-            binding,
-            threshold,
+#[derive(Clone, Debug, Default)]
+struct Pace {
+    pending: Option<Event>,
+    /// Changes that the pending one stands for.
+    changes: u32,
+    due: Instant,
+}
+
+/// Events that wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    lanes: Vec<Pace>,
+    signals: Vec<Pace>,
+}
+
+impl Journal {
+    pub(crate) fn new(lanes: usize, signals: usize) -> Self {
+        Self {
+            lanes: vec![Pace::default(); lanes],
+            signals: vec![Pace::default(); signals],
         }
     }
 
-    pub(crate) fn signal(name: &str, change: Change) -> Self {
-        Self::Signal {
-            name: name.to_owned(),
-            change,
+    pub(crate) fn note(&mut self, event: Event) {
+        let pace = match event {
+            Event::Bound { lane, .. } => self.lanes.get_mut(lane),
+            Event::Signal { signal, .. } => self.signals.get_mut(signal),
+        };
+        if let Some(pace) = pace {
+            pace.pending = Some(event);
+            pace.changes += 1;
+        }
+    }
+
+    /// Moves what may be written at `now` into `out`, each with the number of changes it stands for.
+    pub(crate) fn take_due(&mut self, now: Instant, out: &mut Vec<(Event, u32)>) {
+        for pace in self.lanes.iter_mut().chain(&mut self.signals) {
+            // The clock may have been set back.
+            let far = pace.due.nanos_since(now) > PACE_NS;
+            if (pace.due <= now || far)
+                && let Some(event) = pace.pending.take()
+            {
+                out.push((event, std::mem::take(&mut pace.changes)));
+                pace.due = now.after_nanos(PACE_NS);
+            }
         }
     }
 }
 
-/// Writes `events`; `name_of` says what a binding is called.
-pub(crate) fn log(events: &[Event], name_of: impl Fn(Binding) -> String) {
-    for event in events {
-        match event {
-            Event::Bound {
-                lane,
-                binding: Binding::Nothing,
-                ..
-            } => tracing::info!(%lane, "the gate is open"),
+/// Names for what events speak of by index.
+pub(crate) struct Names<'a> {
+    pub(crate) lane: &'a dyn Fn(usize) -> &'a str,
+    pub(crate) signals: &'a [String],
+    pub(crate) binding: &'a dyn Fn(Binding) -> String,
+}
+
+/// Writes `events`.
+pub(crate) fn log(events: &[(Event, u32)], names: &Names<'_>) {
+    for (event, changes) in events {
+        match *event {
             Event::Bound {
                 lane,
                 binding,
                 threshold,
+                flow,
             } => {
-                let by = name_of(*binding);
-                tracing::info!(%lane, %by, %threshold, "the gate is held by another cause");
+                let lane = (names.lane)(lane);
+                let (capacity, offered) = (flow.capacity, flow.offered);
+                if binding == Binding::Nothing {
+                    tracing::info!(lane, capacity, offered, changes, "the gate is open");
+                } else {
+                    let by = (names.binding)(binding);
+                    tracing::info!(lane, %by, %threshold, capacity, offered, changes, "the gate is held");
+                }
             }
-            Event::Signal { name, change } => match change {
-                Change::Engaged { pressure, budget } => {
-                    tracing::info!(signal = %name, pressure, budget_per_s = budget, "a signal took hold");
-                }
-                Change::Released => tracing::info!(signal = %name, "a signal let go"),
-                Change::Lost(fault) => {
-                    tracing::warn!(signal = %name, fault = fault.as_str(), "a signal is lost");
-                }
-                Change::Ignored => {
-                    tracing::warn!(signal = %name, "a lost signal has no say any more");
-                }
-                Change::Back => tracing::info!(signal = %name, "a signal is back"),
-                Change::Unresponsive { authority } => {
-                    tracing::warn!(signal = %name, authority, "a signal does not respond to the load");
-                }
-            },
+            Event::Signal { signal, change } => {
+                let signal = names.signals.get(signal).map_or("", String::as_str);
+                log_change(signal, change, *changes);
+            }
         }
+    }
+}
+
+fn log_change(signal: &str, change: Change, changes: u32) {
+    match change {
+        Change::Engaged { pressure, budget } => {
+            tracing::info!(signal, pressure, budget, changes, "a signal took hold");
+        }
+        Change::Released => tracing::info!(signal, changes, "a signal let go"),
+        Change::Lost(fault) => {
+            let fault = fault.as_str();
+            tracing::warn!(signal, fault, changes, "a signal is lost");
+        }
+        Change::Ignored => tracing::warn!(signal, changes, "a lost signal has no say any more"),
+        Change::Back => tracing::info!(signal, changes, "a signal is back"),
+        Change::Unresponsive { authority } => {
+            tracing::warn!(
+                signal,
+                authority,
+                changes,
+                "a signal does not respond to the load"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bound(lane: usize, threshold: Rank) -> Event {
+        Event::Bound {
+            lane,
+            binding: Binding::Nothing,
+            threshold,
+            flow: LaneFlow::default(),
+        }
+    }
+
+    #[test]
+    fn what_flaps_is_written_once_a_second_and_ends_with_how_things_are() {
+        let mut journal = Journal::new(2, 1);
+        let mut written = Vec::new();
+        for tick in 0..200u64 {
+            let level = Rank::threshold((tick % 700) as usize, 0.0);
+            if tick < 120 {
+                journal.note(bound(0, level));
+            }
+            journal.take_due(Instant::from_nanos(tick * 20_000_000), &mut written);
+        }
+        let changes: Vec<u32> = written.iter().map(|(_, changes)| *changes).collect();
+        assert_eq!(changes, [1, 50, 50, 19]);
+        let (last, _) = written[3];
+        assert!(matches!(last, Event::Bound { threshold, .. } if threshold.levels() == 119.0));
+        journal.note(Event::Signal {
+            signal: 0,
+            change: Change::Back,
+        });
+        journal.note(bound(1, Rank::OPEN));
+        // An hour back in time is no reason to keep silent for an hour.
+        journal.note(bound(0, Rank::OPEN));
+        written.clear();
+        journal.take_due(Instant::ZERO, &mut written);
+        assert_eq!(written.len(), 3);
     }
 }

@@ -404,3 +404,33 @@ fn a_signal_that_is_only_monitored_has_a_budget_and_no_say() {
         assert_eq!(signal.bound_s > 0.0, shed, "{mode:?}");
     }
 }
+
+#[test]
+fn a_budget_of_two_lanes_is_spent_on_what_is_offered_to_both() {
+    let debt = plant(PlantKind::Level, &[(0.0, 0.5)], 1.0);
+    let scenario = Scenario {
+        writes: Some(Writes {
+            share: 0.4,
+            parallelism: 10,
+            mean_s: 0.02,
+        }),
+        ..scenario(vec![debt], &[(40.0, 0.8)])
+    };
+    let (log, controller) = run_with(VirtualController::two_lanes(20, 10), &scenario);
+    let served = log.good_per_s(20.0, 40.0);
+    assert!((served - 500.0).abs() < 25.0, "{served}");
+    // If it were walked over one lane's load the budget would have to be another for the same outcome.
+    let budget = controller.signals()[0].budget_per_s.unwrap_or(0.0);
+    assert!((budget / served - 1.0).abs() < 0.15, "{budget} {served}");
+    let good = |lane: u8, tier: Tier| {
+        let of = log
+            .arrived(20.0, 40.0)
+            .filter(|f| f.lane == lane && f.tier == tier);
+        let all: Vec<bool> = of.map(|f| f.end == End::Good).collect();
+        all.iter().filter(|&&good| good).count() as f64 / all.len() as f64
+    };
+    for tier in [Tier::T1, Tier::T3, Tier::T5] {
+        let (read, write) = (good(0, tier), good(1, tier));
+        assert!((read - write).abs() < 0.1, "{tier}: {read} {write}");
+    }
+}

@@ -163,9 +163,9 @@ impl Selector {
     }
 
     /// What has changed since this was last asked.
-    pub(crate) fn take_changes(&mut self, mut tell: impl FnMut(&str, Change)) {
+    pub(crate) fn take_changes(&mut self, mut tell: impl FnMut(usize, Change)) {
         for (index, change) in self.changes.drain(..) {
-            tell(&self.signals[index].profile().name, change);
+            tell(index, change);
         }
     }
 
