@@ -21,6 +21,7 @@ use crate::clock::Instant;
 use crate::config::Config;
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::engine::Engine;
+use crate::explain::Explanation;
 use crate::metrics::LaneSnapshot;
 use crate::permit::Completion;
 use crate::priority::Rank;
@@ -197,6 +198,14 @@ impl Admission {
         out.append(&mut self.effects);
         if self.mode != Mode::Monitor {
             self.engine.take_effects(out);
+        }
+    }
+
+    /// As [`Engine::explain`], with the mode.
+    pub(crate) fn explain(&self, now: Instant, request: &Request) -> Explanation {
+        Explanation {
+            mode: self.mode,
+            ..self.engine.explain(now, request)
         }
     }
 

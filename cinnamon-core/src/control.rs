@@ -12,6 +12,7 @@ use crate::config::{Config, ConfigError, LaneSettings};
 use crate::controller::Builder;
 use crate::driver::Kick;
 use crate::event::{self, Event, Journal, Names};
+use crate::explain::{Decisions, LaneDecision};
 use crate::export;
 use crate::lane::{LaneCore, wake_all};
 use crate::metrics::{LaneSnapshot, Snapshot};
@@ -70,6 +71,7 @@ pub(crate) struct Control {
     pub(crate) modes: Vec<Mode>,
     pub(crate) selector: Selector,
     pub(crate) journal: Journal,
+    pub(crate) decisions: Decisions,
     /// Of the last tick, one per lane; reused.
     pub(crate) thresholds: Vec<Rank>,
     pub(crate) flows: Vec<LaneFlow>,
@@ -102,6 +104,7 @@ impl Shared {
             control: Mutex::new(Control {
                 mode: config.mode,
                 modes: config.lanes.iter().map(|lane| lane.mode).collect(),
+                decisions: Decisions::default(),
                 journal: Journal::new(lanes.len(), supervised.len()),
                 selector: Selector::new(supervised, lanes.len()),
                 thresholds: vec![Rank::OPEN; lanes.len()],
@@ -224,6 +227,11 @@ impl Shared {
         let names: Vec<String> = signals.iter().map(|signal| signal.name.clone()).collect();
         snapshot.bound_by = self.name_of(snapshot.binding, &names);
         snapshot
+    }
+
+    pub(crate) fn binding_name(&self, binding: Binding) -> String {
+        let signals = lock(&self.control).selector.names();
+        self.name_of(binding, &signals)
     }
 
     pub(crate) fn name_of(&self, binding: Binding, signals: &[String]) -> String {
@@ -380,6 +388,10 @@ impl Shared {
                     .read(index, now, now, Err(SignalFault::Slow));
             }
         }
+        let decision = control.decisions.next();
+        decision.tick = self.ticks.load(Ordering::Relaxed);
+        decision.at_s = now.as_nanos() as f64 * 1e-9;
+        decision.lanes.clear();
         let mut idle = true;
         let mut completions_per_s = 0f64;
         let steps = control.thresholds.iter_mut().zip(&mut control.flows);
@@ -388,9 +400,13 @@ impl Shared {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
-                (threshold, engine.flow())
+                (threshold, engine.flow(), engine.decision())
             });
-            (*threshold, *flow) = ticked.unwrap_or((Rank::OPEN, LaneFlow::default()));
+            // Of a lane that has failed nothing is known, and nothing holds it back.
+            let open = (Rank::OPEN, LaneFlow::default(), LaneDecision::default());
+            let of_lane;
+            (*threshold, *flow, of_lane) = ticked.unwrap_or(open);
+            decision.lanes.push(of_lane);
         }
         control.selector.tick(now, &control.flows, |lane, levels| {
             self.lanes[lane].with_wakers(Some(now), wakers, |engine, _, _| {
@@ -415,11 +431,16 @@ impl Shared {
                 });
             }
             control.bound[i] = binding;
+            if let Some(of) = decision.lanes.get_mut(i) {
+                of.threshold_levels = threshold.levels();
+                of.binding = binding;
+            }
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 engine.set_gate(now, threshold, binding, epoch);
             });
         }
         control.selector.bind(&control.bound, dt_s);
+        control.selector.decide(&mut decision.signals);
         control.selector.take_changes(|signal, change| {
             control.journal.note(Event::Signal { signal, change });
         });

@@ -9,6 +9,7 @@ use crate::clock::{Clock, Instant, MonotonicClock};
 use crate::config::{Config, ConfigError, check_change};
 use crate::control::Shared;
 use crate::driver;
+use crate::explain::Decision;
 use crate::lane::{Lane, LaneCore, wake_all};
 use crate::metrics::Snapshot;
 use crate::observer::Observer;
@@ -203,11 +204,17 @@ impl Controller {
         Ok(())
     }
 
+    /// What the last [`DECISIONS_KEPT`](crate::DECISIONS_KEPT) ticks decided and from what, oldest first; for
+    /// whoever asks afterwards why somebody was refused. Each is a line of JSON once serialised.
+    #[must_use]
+    pub fn decisions(&self) -> Vec<Decision> {
+        lock(&self.shared.control).decisions.all()
+    }
+
     /// What `binding` names, in words: `signal follower-lag`, `backlog of lane write`, `nothing`.
     #[must_use]
     pub fn binding_name(&self, binding: Binding) -> String {
-        let signals = lock(&self.shared.control).selector.names();
-        self.shared.name_of(binding, &signals)
+        self.shared.binding_name(binding)
     }
 
     /// Takes no more work: offers are refused as closed, and so is, at once, everybody who waits.

@@ -162,14 +162,7 @@ impl Engine {
         let clock_now = now;
         let now = self.advance(now);
         self.offered += 1;
-        let class = self.class_of(request);
-        let model = &self.classes[usize::from(class)];
-        let untagged_tier = model.default_tier.unwrap_or(self.untagged_tier);
-        let cost = request
-            .cost
-            .map_or(model.cost.round() as u32, u32::from)
-            .max(1);
-        let rank = request.rank(self.hash, untagged_tier, self.offered);
+        let (rank, cost, class) = self.weigh(request);
         self.last = Ticket {
             started_at: now,
             rank,
@@ -236,6 +229,19 @@ impl Engine {
             enqueued_at: now,
             expires_at,
         })
+    }
+
+    /// Rank, cost and class of a request.
+    fn weigh(&self, request: &Request) -> (Rank, u32, u16) {
+        let class = self.class_of(request);
+        let model = &self.classes[usize::from(class)];
+        let untagged_tier = model.default_tier.unwrap_or(self.untagged_tier);
+        let cost = request
+            .cost
+            .map_or(model.cost.round() as u32, u32::from)
+            .max(1);
+        let rank = request.rank(self.hash, untagged_tier, self.offered);
+        (rank, cost, class)
     }
 
     /// Withdraws a waiter. `false` when it no longer waits: then it was granted or refused.

@@ -17,6 +17,7 @@ use crate::clock::{Clock, Instant, read};
 use crate::config::{ConfigError, check_limit};
 use crate::control::Shared;
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
+use crate::explain::Explanation;
 use crate::metrics::LaneSnapshot;
 use crate::observer::{FinishEvent, OfferAnswer, OfferEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
@@ -290,6 +291,17 @@ impl Lane {
     /// Who waits is let in when they no longer do.
     pub fn set_mode(&self, mode: Mode) {
         self.shared.set_lane_mode(self.index, mode);
+    }
+
+    /// What would become of this request if it were offered now, and why. Nothing is counted, nothing changes,
+    /// and nobody's place is taken. A request without a key has another cohort each time that it is offered.
+    ///
+    /// `None` when the lane has failed: then everything runs.
+    #[must_use]
+    pub fn explain(&self, request: &Request) -> Option<Explanation> {
+        let mut explanation = self.with(|engine, _, now| engine.explain(now, request))?;
+        explanation.bound_by = self.shared.binding_name(explanation.binding);
+        Some(explanation)
     }
 
     /// The lane at this moment.

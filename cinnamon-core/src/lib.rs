@@ -63,6 +63,7 @@ mod driver;
 mod effects;
 mod engine;
 mod event;
+mod explain;
 pub mod export;
 mod flow;
 mod lane;
@@ -95,6 +96,7 @@ pub use config::{
     ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings, SignalSettings,
 };
 pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane, UnknownSignal};
+pub use explain::{DECISIONS_KEPT, Decision, Expected, Explanation, LaneDecision, SignalDecision};
 pub use lane::{Admit, AdmitOwned, Lane};
 pub use metrics::{LaneSnapshot, Snapshot, VerdictCounts};
 pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};

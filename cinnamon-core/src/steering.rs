@@ -8,6 +8,7 @@ use crate::clock::Instant;
 use crate::codel::{Codel, Regime};
 use crate::config::{Config, Law};
 use crate::distress::Distress;
+use crate::explain::LaneDecision;
 use crate::flow::{Flow, FlowLaw};
 use crate::metrics::LaneSnapshot;
 use crate::permit::Outcome;
@@ -339,6 +340,20 @@ impl Steering {
             offered: self.arrivals.rate(),
             capacity: self.capacity.rate(),
             shown: self.distress.shows(),
+        }
+    }
+
+    pub(crate) fn decision(&self) -> LaneDecision {
+        let budget = self.budget.budget();
+        LaneDecision {
+            own_threshold_levels: self.threshold.levels(),
+            budget_per_s: budget.is_finite().then_some(budget),
+            offered_per_s: self.arrivals.rate(),
+            admitted_per_s: self.admitted,
+            capacity_per_s: self.capacity.rate(),
+            wait_s: self.budget.figures().wait_s,
+            wait_target_s: self.budget.target_s(),
+            ..LaneDecision::default()
         }
     }
 

@@ -4,14 +4,58 @@ use super::{ClassModel, Doors, Engine};
 use crate::arrivals::Levels;
 use crate::clock::Instant;
 use crate::config::Config;
+use crate::explain::{Expected, Explanation, LaneDecision};
 use crate::metrics::LaneSnapshot;
-use crate::signal::LaneView;
+use crate::request::{Request, Tag};
 use crate::signal::selector::LaneFlow;
+use crate::signal::{LaneView, Mode};
 #[cfg(feature = "test-util")]
 use crate::verdict::Binding;
 use crate::verdict::{AdmitKind, Reason};
 
 impl Engine {
+    /// What would become of this request if it were offered now; nothing is counted and nothing changes.
+    pub(crate) fn explain(&self, now: Instant, request: &Request) -> Explanation {
+        let (rank, cost, _) = self.weigh(request);
+        let engine_now = now.after_nanos(self.skew_ns).max(self.now);
+        let deadline = request
+            .deadline_at(now)
+            .map(|at| at.after_nanos(self.skew_ns));
+        let answer = if self.doors != Doors::Open {
+            Expected::Refused(Reason::Closed)
+        } else if request.tag == Tag::Exempt || self.off {
+            Expected::Runs
+        } else if deadline.is_some_and(|deadline| deadline <= engine_now) {
+            Expected::Refused(Reason::Hopeless)
+        } else if rank >= self.threshold && !self.idles() {
+            Expected::Refused(Reason::Shed)
+        } else if self.in_use < self.limit && self.queue.is_empty() {
+            Expected::Runs
+        } else if request.max_wait.is_some_and(|wait| wait.is_zero()) {
+            Expected::Refused(Reason::Busy)
+        } else if u64::from(request.bytes) > self.queue_bytes_max {
+            Expected::Refused(Reason::Evicted)
+        } else {
+            Expected::Waits
+        };
+        Explanation {
+            answer,
+            rank,
+            cost,
+            threshold: self.threshold,
+            binding: self.binding,
+            bound_by: String::new(),
+            free: self.limit.saturating_sub(self.in_use),
+            waiting: self.queue.len(),
+            mode: Mode::Enforce,
+        }
+    }
+
+    /// What the lane's own law makes of it, for the record of a tick.
+    pub(crate) fn decision(&self) -> LaneDecision {
+        self.steering.decision()
+    }
+
     /// What signals need to know of the lane.
     pub(crate) fn flow(&self) -> LaneFlow {
         self.steering.flow()

@@ -7,6 +7,7 @@
 use crate::arrivals::Levels;
 use crate::clock::Instant;
 use crate::distress::Shown;
+use crate::explain::SignalDecision;
 use crate::priority::Rank;
 use crate::signal::law::Flow;
 use crate::signal::supervised::{Change, Supervised};
@@ -167,6 +168,12 @@ impl Selector {
         for (index, change) in self.changes.drain(..) {
             tell(index, change);
         }
+    }
+
+    /// What each signal has to say, for the record of a tick.
+    pub(crate) fn decide(&self, out: &mut Vec<SignalDecision>) {
+        out.clear();
+        out.extend(self.signals.iter().map(Supervised::decision));
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

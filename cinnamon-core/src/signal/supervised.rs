@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use crate::budget::BUDGET_FLOOR;
 use crate::clock::Instant;
 use crate::config::{Config, SignalSettings};
+use crate::explain::SignalDecision;
 use crate::priority::Rank;
 use crate::signal::binary::BinaryLaw;
 use crate::signal::law::{Flow, PressureLaw};
@@ -350,6 +351,14 @@ impl Supervised {
             (None, Some(_)) => SignalState::Engaged,
             (None, None) if self.readings == 0 => SignalState::Waiting,
             (None, None) => SignalState::Calm,
+        }
+    }
+
+    pub(crate) fn decision(&self) -> SignalDecision {
+        SignalDecision {
+            pressure: self.pressure,
+            budget_per_s: self.budget,
+            threshold_levels: self.threshold.levels(),
         }
     }
 
