@@ -201,6 +201,10 @@ impl Admission {
         }
     }
 
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// As [`Engine::explain`], with the mode.
     pub(crate) fn explain(&self, now: Instant, request: &Request) -> Explanation {
         Explanation {
@@ -212,6 +216,15 @@ impl Admission {
     /// Whether somebody waits in the shadow: then ticks are needed as if it were in truth.
     pub(crate) fn waits_in_shadow(&self) -> bool {
         self.mode == Mode::Monitor && self.engine.waiting() > 0
+    }
+
+    /// Requests that wait in truth.
+    pub(crate) fn waiting(&self) -> u32 {
+        if self.mode == Mode::Monitor {
+            0
+        } else {
+            self.engine.waiting()
+        }
     }
 
     /// Requests that run in truth, slot or not.

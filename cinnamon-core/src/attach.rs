@@ -8,7 +8,7 @@ use crate::sampler::Slot;
 use crate::signal::supervised::{Profile, Supervised};
 use crate::signal::{Dynamics, Mode, SIGNALS_MAX, Scope, Signal};
 
-/// Shortest and longest `T`, period and delay: a microsecond, a day.
+/// Shortest and longest `T`: a microsecond, a day. A delay is no longer than that either.
 const TIME_S: (f64, f64) = (1e-6, 86_400.0);
 /// Shortest and longest time between two samples, seconds.
 const PERIOD_S: (f64, f64) = (1e-3, 3_600.0);

@@ -14,6 +14,7 @@ use crate::driver::Kick;
 use crate::event::{self, Event, Journal, Names};
 use crate::explain::{Decisions, LaneDecision};
 use crate::export;
+use crate::health::{Nurse, Refusals};
 use crate::lane::{LaneCore, wake_all};
 use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::observer::Observers;
@@ -72,6 +73,7 @@ pub(crate) struct Control {
     pub(crate) selector: Selector,
     pub(crate) journal: Journal,
     pub(crate) decisions: Decisions,
+    pub(crate) nurse: Nurse,
     /// Of the last tick, one per lane; reused.
     pub(crate) thresholds: Vec<Rank>,
     pub(crate) flows: Vec<LaneFlow>,
@@ -105,6 +107,7 @@ impl Shared {
                 mode: config.mode,
                 modes: config.lanes.iter().map(|lane| lane.mode).collect(),
                 decisions: Decisions::default(),
+                nurse: Nurse::default(),
                 journal: Journal::new(lanes.len(), supervised.len()),
                 selector: Selector::new(supervised, lanes.len()),
                 thresholds: vec![Rank::OPEN; lanes.len()],
@@ -194,16 +197,18 @@ impl Shared {
     /// Everything at this moment; each lane is consistent in itself.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let now = self.read_clock();
-        let (signals, mode) = {
+        let (signals, mode, health) = {
             let control = lock(&self.control);
             let now = now.unwrap_or(control.last_tick);
-            (control.selector.snapshots(now), control.mode)
+            let signals = control.selector.snapshots(now);
+            (signals, control.mode, control.nurse.health())
         };
         let lane = |i| self.lane_snapshot_with(i, &signals);
         Snapshot {
             lanes: (0..self.lanes.len()).map(lane).collect(),
             signals,
             mode,
+            health,
             ticks: self.ticks.load(Ordering::Relaxed),
             ticks_late: self.ticks_late.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Acquire) || self.lanes.iter().any(LaneCore::failed),
@@ -393,6 +398,7 @@ impl Shared {
         decision.at_s = now.as_nanos() as f64 * 1e-9;
         decision.lanes.clear();
         let mut idle = true;
+        let mut refusals = Refusals::default();
         let mut completions_per_s = 0f64;
         let steps = control.thresholds.iter_mut().zip(&mut control.flows);
         for (lane, (threshold, flow)) in self.lanes.iter().zip(steps) {
@@ -400,6 +406,10 @@ impl Shared {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
+                // What would be refused is refused to nobody.
+                if engine.mode() == Mode::Enforce {
+                    refusals.add(engine.verdicts());
+                }
                 (threshold, engine.flow(), engine.decision())
             });
             // Of a lane that has failed nothing is known, and nothing holds it back.
@@ -418,10 +428,13 @@ impl Shared {
         let epoch_ns = config.cohort_epoch_ms.saturating_mul(1_000_000);
         let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
         for (i, lane) in self.lanes.iter().enumerate() {
-            let scope = &config.lanes[i].scope;
-            let (threshold, binding) = control.selector.gate(i, &control.thresholds, |other| {
-                config.lanes[other].scope == *scope
-            });
+            let mode = |lane: usize| control.modes[lane].min(control.mode);
+            let in_scope = |other: usize| {
+                // What a lane that only monitors would need, nobody else is to suffer for.
+                let counts = mode(other) == Mode::Enforce || mode(i) != Mode::Enforce;
+                counts && config.lanes[other].scope == config.lanes[i].scope
+            };
+            let (threshold, binding) = control.selector.gate(i, &control.thresholds, in_scope);
             if binding != control.bound[i] {
                 control.journal.note(Event::Bound {
                     lane: i,
@@ -441,6 +454,14 @@ impl Shared {
         }
         control.selector.bind(&control.bound, dt_s);
         control.selector.decide(&mut decision.signals);
+        let was = control.nurse.health().state;
+        control
+            .nurse
+            .tick(dt_s, refusals, &control.flows, control.selector.pressures());
+        if control.nurse.health().state != was {
+            let health = control.nurse.health();
+            control.journal.note(Event::Health { health });
+        }
         control.selector.take_changes(|signal, change| {
             control.journal.note(Event::Signal { signal, change });
         });

@@ -10,6 +10,7 @@ use crate::config::{Config, ConfigError, check_change};
 use crate::control::Shared;
 use crate::driver;
 use crate::explain::Decision;
+use crate::health::Health;
 use crate::lane::{Lane, LaneCore, wake_all};
 use crate::metrics::Snapshot;
 use crate::observer::Observer;
@@ -64,7 +65,7 @@ pub enum BuildError {
     #[error(transparent)]
     Signal(#[from] ConfigError),
     /// The control thread, or the one that samples signals, could not be started.
-    #[error("the control thread could not be started")]
+    #[error("a thread of the controller's could not be started")]
     Thread(#[from] std::io::Error),
 }
 
@@ -209,6 +210,18 @@ impl Controller {
     #[must_use]
     pub fn decisions(&self) -> Vec<Decision> {
         lock(&self.shared.control).decisions.all()
+    }
+
+    /// Whether protected tiers are served, as of the last tick.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        lock(&self.shared.control).nurse.health()
+    }
+
+    /// Says whether a canary worked: a request of the embedder's own, through its whole stack, every few seconds.
+    /// While it does not the node is saturated, whatever the lanes look like.
+    pub fn report_canary(&self, works: bool) {
+        lock(&self.shared.control).nurse.canary(works);
     }
 
     /// What `binding` names, in words: `signal follower-lag`, `backlog of lane write`, `nothing`.

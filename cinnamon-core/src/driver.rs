@@ -11,7 +11,7 @@ use crate::control::{IDLE_TICK_NS, Shared};
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock};
 
 /// What a clock that cannot be read is taken to say: look again after this time.
-const BLIND_SLEEP: Duration = Duration::from_millis(20);
+pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(20);
 /// A clock that cannot be read this often running, a second, is dead: nobody's time would ever run
 /// out, and the gate would stay where it is.
 const BLIND_MAX: u32 = 50;

@@ -5,6 +5,7 @@
 //! number of changes that it stands for. So the log always ends with how things are.
 
 use crate::clock::Instant;
+use crate::health::Health;
 use crate::priority::Rank;
 use crate::signal::selector::LaneFlow;
 use crate::signal::supervised::Change;
@@ -25,6 +26,8 @@ pub(crate) enum Event {
     },
     /// A signal changed its standing.
     Signal { signal: usize, change: Change },
+    /// The node is in another state.
+    Health { health: Health },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -40,6 +43,7 @@ struct Pace {
 pub(crate) struct Journal {
     lanes: Vec<Pace>,
     signals: Vec<Pace>,
+    health: Pace,
 }
 
 impl Journal {
@@ -47,6 +51,7 @@ impl Journal {
         Self {
             lanes: vec![Pace::default(); lanes],
             signals: vec![Pace::default(); signals],
+            health: Pace::default(),
         }
     }
 
@@ -54,6 +59,7 @@ impl Journal {
         let pace = match event {
             Event::Bound { lane, .. } => self.lanes.get_mut(lane),
             Event::Signal { signal, .. } => self.signals.get_mut(signal),
+            Event::Health { .. } => Some(&mut self.health),
         };
         if let Some(pace) = pace {
             pace.pending = Some(event);
@@ -63,7 +69,8 @@ impl Journal {
 
     /// Moves what may be written at `now` into `out`, each with the number of changes it stands for.
     pub(crate) fn take_due(&mut self, now: Instant, out: &mut Vec<(Event, u32)>) {
-        for pace in self.lanes.iter_mut().chain(&mut self.signals) {
+        let lines = self.lanes.iter_mut().chain(&mut self.signals);
+        for pace in lines.chain([&mut self.health]) {
             // The clock may have been set back.
             let far = pace.due.nanos_since(now) > PACE_NS;
             if (pace.due <= now || far)
@@ -101,6 +108,18 @@ pub(crate) fn log(events: &[(Event, u32)], names: &Names<'_>) {
                     let by = (names.binding)(binding);
                     tracing::info!(lane, %by, %threshold, capacity, offered, changes, "the gate is held");
                 }
+            }
+            Event::Health { health } => {
+                let (state, headroom) = (health.state.as_str(), health.headroom);
+                let (refused, weight) = (health.protected_refused, health.weight);
+                tracing::info!(
+                    state,
+                    headroom,
+                    protected_refused = refused,
+                    weight,
+                    changes,
+                    "health"
+                );
             }
             Event::Signal { signal, change } => {
                 let signal = names.signals.get(signal).map_or("", String::as_str);

@@ -7,6 +7,7 @@
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 use crate::codel::CodelState;
+use crate::health::HealthState;
 use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::priority::Tier;
 use crate::signal::{Mode, SignalFault, SignalSnapshot, SignalState};
@@ -94,6 +95,41 @@ pub const METRICS: &[Metric] = &[
         "1 or 0",
         &[],
         "no more work is taken",
+    ),
+    of(
+        "cinnamon_health",
+        Gauge,
+        "1 or 0",
+        &["state"],
+        "healthy, stressed (less important work is refused), saturated (protected work is)",
+    ),
+    of(
+        "cinnamon_headroom",
+        Gauge,
+        "0 to 1",
+        &[],
+        "the least of what is left of each lane's capacity and each signal's target",
+    ),
+    of(
+        "cinnamon_weight",
+        Gauge,
+        "0 to 100",
+        &[],
+        "for a load balancer: falls with the share of protected work refused",
+    ),
+    of(
+        "cinnamon_protected_refused",
+        Gauge,
+        "0 to 1",
+        &[],
+        "share of t0 and t1 refused",
+    ),
+    of(
+        "cinnamon_demand",
+        Gauge,
+        "capacities",
+        &[],
+        "offered over capacity in the fullest lane, refused or not: what an autoscaler should see",
     ),
     of(
         "cinnamon_lane_mode",
@@ -355,6 +391,15 @@ pub(crate) fn emit(snapshot: &Snapshot) {
     counter!("cinnamon_ticks_late_total").absolute(snapshot.ticks_late);
     gauge!("cinnamon_failed").set(flag(snapshot.failed));
     gauge!("cinnamon_closed").set(flag(snapshot.closed));
+    let health = &snapshot.health;
+    for state in HealthState::ALL {
+        let on = flag(health.state == state);
+        gauge!("cinnamon_health", "state" => state.as_str()).set(on);
+    }
+    gauge!("cinnamon_headroom").set(health.headroom);
+    gauge!("cinnamon_weight").set(f64::from(health.weight));
+    gauge!("cinnamon_protected_refused").set(health.protected_refused);
+    gauge!("cinnamon_demand").set(health.demand);
     for lane in &snapshot.lanes {
         emit_lane(lane, &snapshot.signals);
     }

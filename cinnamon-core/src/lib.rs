@@ -66,6 +66,7 @@ mod event;
 mod explain;
 pub mod export;
 mod flow;
+mod health;
 mod lane;
 mod list;
 mod metrics;
@@ -97,6 +98,7 @@ pub use config::{
 };
 pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane, UnknownSignal};
 pub use explain::{DECISIONS_KEPT, Decision, Expected, Explanation, LaneDecision, SignalDecision};
+pub use health::{Health, HealthState, WEIGHT_MIN};
 pub use lane::{Admit, AdmitOwned, Lane};
 pub use metrics::{LaneSnapshot, Snapshot, VerdictCounts};
 pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};

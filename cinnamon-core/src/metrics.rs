@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::codel::CodelState;
+use crate::health::Health;
 use crate::priority::{TIERS, Tier};
 use crate::signal::{Mode, SignalSnapshot};
 use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
@@ -104,6 +105,8 @@ pub struct Snapshot {
     pub signals: Vec<SignalSnapshot>,
     /// Whether decisions count, for all lanes.
     pub mode: Mode,
+    /// Whether protected tiers are served.
+    pub health: Health,
     /// Control steps taken.
     pub ticks: u64,
     /// Control steps that came later than one period after they were due.

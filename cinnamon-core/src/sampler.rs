@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::clock::Instant;
 use crate::control::Shared;
-use crate::driver::Kick;
+use crate::driver::{BLIND_SLEEP, Kick};
 use crate::signal::{Mode, Reading, Signal, SignalFault, View};
 use crate::sync::{
     Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, ThreadBuilder, Weak, lock,
@@ -247,7 +247,13 @@ fn run(number: u64, weak: &Weak<Shared>, slots: &[Slot], kick: &Kick) {
             return;
         };
         let Some(now) = shared.read_clock() else {
-            return;
+            // The control thread watches the clock too, and gives up when it is dead.
+            let dead = shared.failed.load(Ordering::Acquire);
+            drop(shared);
+            if dead || !kick.sleep(Instant::ZERO, Instant::ZERO.after(BLIND_SLEEP)) {
+                return;
+            }
+            continue;
         };
         let (mask, next) = due(slots, now);
         let view = if mask == 0 {

@@ -421,7 +421,9 @@ pub enum Mode {
     /// is not sampled.
     Off,
     /// Every verdict is computed and counted, and everything is let in without added wait. A signal
-    /// that is only monitored has a pressure and a budget, but no say.
+    /// that is only monitored has a pressure and a budget, but no say. On a live store the verdicts are an
+    /// estimate, for what would have been refused runs. Who still waits in the shadow when this ends is
+    /// counted as `cancel`.
     Monitor,
     /// Decisions count.
     #[default]

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use cinnamon_core::simulation::{Answer, Offer, Policy, Rng, VirtualController};
 use cinnamon_core::{
-    Instant, KeyHash, Mode, Reason, Request, Settings, Tier, Verdict, VerdictCounts,
+    Clock, Instant, KeyHash, LaneSettings, Mode, OwnedPermit, Reason, Request, Settings, Tier,
+    Verdict, VerdictCounts,
 };
 use support::*;
 
@@ -172,6 +173,54 @@ fn the_lesser_of_the_controllers_and_the_lanes_mode_holds() {
         assert_eq!(lane.snapshot().mode, expected);
         assert_eq!(lane.try_admit(&T1).is_ok(), expected != Mode::Enforce);
     }
+}
+
+#[test]
+fn what_a_monitored_lane_would_need_no_other_lane_suffers_for() {
+    let settings = Settings::default()
+        .lane(LaneSettings::new("a", 2))
+        .lane(LaneSettings::new("b", 2));
+    let (controller, a, clock) = manual_with(settings);
+    let b = controller.lane("b").unwrap();
+    a.set_mode(Mode::Monitor);
+    let mut running: Vec<(Instant, OwnedPermit)> = Vec::new();
+    for n in 0..20_000u64 {
+        let now = clock.advance(Duration::from_micros(500));
+        running.retain(|(end, _)| *end > now);
+        // Ten times what `a` can do, and a tenth of what `b` can.
+        let permit = a.try_admit_owned(&Request::new(Tier::T5).key(n)).unwrap();
+        running.push((now.after(Duration::from_millis(10)), permit));
+        if n % 100 == 0 {
+            let permit = b.try_admit_owned(&Request::new(Tier::T5).key(n)).unwrap();
+            running.push((now.after(Duration::from_millis(10)), permit));
+        }
+        if n % 20 == 0 {
+            controller.tick(clock.now());
+        }
+    }
+    let would_shed = a.snapshot().verdicts.total(Verdict::Refuse(Reason::Shed));
+    assert!(would_shed > 10_000, "{would_shed}");
+    assert_eq!(b.snapshot().verdicts.refused(), 0);
+}
+
+#[test]
+fn drain_waits_for_what_runs_and_not_for_shadows() {
+    let (controller, lane, clock) = manual(1);
+    controller.set_mode(Mode::Monitor);
+    let (first, second) = (lane.try_admit(&T1).unwrap(), lane.admit(&T1));
+    let (_, waker) = CountingWaker::new();
+    let mut second = second;
+    let std::task::Poll::Ready(Ok(second)) = second.poll_admit(&waker) else {
+        unreachable!("in monitor nobody waits");
+    };
+    clock.advance(Duration::from_millis(1));
+    drop(second);
+    // In the shadow the second still waits for the first.
+    assert_eq!(lane.snapshot().shadow_waiting, 1);
+    let timeout = controller.drain(Duration::ZERO).unwrap_err();
+    assert_eq!((timeout.running, timeout.refused), (1, 0));
+    drop(first);
+    assert_eq!(controller.drain(Duration::from_secs(60)), Ok(()));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::arrivals::Levels;
 use crate::clock::Instant;
 use crate::config::Config;
 use crate::explain::{Expected, Explanation, LaneDecision};
-use crate::metrics::LaneSnapshot;
+use crate::metrics::{LaneSnapshot, VerdictCounts};
 use crate::request::{Request, Tag};
 use crate::signal::selector::LaneFlow;
 use crate::signal::{LaneView, Mode};
@@ -49,6 +49,10 @@ impl Engine {
             waiting: self.queue.len(),
             mode: Mode::Enforce,
         }
+    }
+
+    pub(crate) const fn verdicts(&self) -> &VerdictCounts {
+        &self.verdicts
     }
 
     /// What the lane's own law makes of it, for the record of a tick.

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | calm | fires | | hold, at what was served before and no more than 0.9 of now |
 //! | hold | fires on | a hold | hold, at 0.8 of it |
-//! | hold | is silent | an interval | probe, at 1.1 of it |
+//! | hold | is silent | an interval | probe, at 1.1 of it; or calm, once the budget holds nobody back |
 //! | probe | is silent | an interval | probe, at 1.1 of it, the interval a hold again; or calm, once the budget holds nobody back |
 //! | probe | fires | | hold, at the last good budget; the interval doubles |
 

@@ -16,7 +16,7 @@ const KP_MAX: f64 = 1.5;
 const DELAY_GAIN: f64 = 0.5;
 /// Damping of the closed loop on an integrating signal: `ki = kp²/(4 z² T)`.
 const DAMPING: f64 = 0.9;
-/// The gate is let go below this pressure …
+/// The gate is let go when the pressure has been below this, and nothing was held back, for one `T`.
 const RELEASE_PRESSURE: f64 = 0.9;
 /// While it does not bind, and is over its target or another one does, no more is allowed than this many
 /// times what is really admitted: no wind-up, and no jump when the other lets go.

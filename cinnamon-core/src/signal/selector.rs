@@ -170,6 +170,11 @@ impl Selector {
         }
     }
 
+    /// The pressures of the signals that have a say.
+    pub(crate) fn pressures(&self) -> impl Iterator<Item = f64> {
+        self.signals.iter().filter_map(Supervised::say)
+    }
+
     /// What each signal has to say, for the record of a tick.
     pub(crate) fn decide(&self, out: &mut Vec<SignalDecision>) {
         out.clear();

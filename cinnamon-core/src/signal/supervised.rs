@@ -354,6 +354,13 @@ impl Supervised {
         }
     }
 
+    /// Its pressure, if that is good and counts.
+    pub(crate) fn say(&self) -> Option<f64> {
+        let counts = self.mode == Mode::Enforce && self.fault.is_none();
+        self.pressure
+            .filter(|_| counts && !self.response.is_doubted())
+    }
+
     pub(crate) fn decision(&self) -> SignalDecision {
         SignalDecision {
             pressure: self.pressure,
@@ -402,6 +409,7 @@ impl Supervised {
         self.budget = None;
         self.threshold = Rank::OPEN;
         self.pressure = None;
+        (self.read_at, self.said_at, self.heard_at) = (None, None, None);
         self.response = Response::default();
         self.cut = None;
         self.culprits.clear();

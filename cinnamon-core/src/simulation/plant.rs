@@ -20,7 +20,7 @@ pub struct Plant {
     pub name: String,
     /// What it is.
     pub kind: PlantKind,
-    /// What it can carry from when on: (seconds, cost per second as a share of the first lane's full
+    /// What it can carry from when on: (seconds, requests per second as a share of the first lane's full
     /// capacity), in order of time.
     #[serde(default)]
     pub carries: Vec<(f64, f64)>,
@@ -130,10 +130,10 @@ impl Plant {
 #[derive(Debug)]
 struct State {
     plant: Plant,
-    /// Cost per second for "1" in `carries`.
+    /// Requests per second for "1" in `carries`.
     unit: f64,
     at: Instant,
-    /// Cost that waits to be applied, or cost per second.
+    /// Requests that wait to be applied, or requests per second.
     level: f64,
     history: VecDeque<(Instant, f64)>,
 }
@@ -163,12 +163,12 @@ impl State {
         }
     }
 
-    fn admit(&mut self, now: Instant, cost: f64) {
+    fn admit(&mut self, now: Instant) {
         self.advance(now);
         match self.plant.kind {
-            PlantKind::Follower => self.level += cost,
-            PlantKind::Level => self.level += cost / self.plant.time_s,
-            PlantKind::Detector => self.level += cost / DETECTOR_S,
+            PlantKind::Follower => self.level += 1.0,
+            PlantKind::Level => self.level += 1.0 / self.plant.time_s,
+            PlantKind::Detector => self.level += 1.0 / DETECTOR_S,
             PlantKind::Gauge => {}
         }
     }
@@ -214,10 +214,10 @@ impl Works {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn admit(&self, now: Instant, lane: usize, cost: f64) {
+    pub(super) fn admit(&self, now: Instant, lane: usize) {
         let mut state = self.state();
         if state.plant.lane.is_none_or(|only| only == lane) {
-            state.admit(now, cost);
+            state.admit(now);
         }
     }
 
@@ -339,8 +339,8 @@ mod tests {
     fn a_follower_lags_by_its_backlog_over_its_speed() {
         let works = Works::new(&plant(PlantKind::Follower), 1_000.0);
         // 1,000/s for four seconds, 500/s applied: 2,000 behind, four seconds of work, twice the target.
-        (0..4_000).for_each(|i| works.admit(at(f64::from(i) * 1e-3), 0, 1.0));
-        works.admit(at(3.999), 1, 1e6);
+        (0..4_000).for_each(|i| works.admit(at(f64::from(i) * 1e-3), 0));
+        (0..1_000).for_each(|_| works.admit(at(3.999), 1));
         assert!((works.pressure(at(4.0)) - 2.0).abs() < 0.01);
         let mut signal = PlantSignal::new(&plant(PlantKind::Follower), &works);
         let late = signal.sample(at(4.0), &View::default()).value().unwrap();
@@ -353,8 +353,8 @@ mod tests {
         let level = Works::new(&plant(PlantKind::Level), 1_000.0);
         let detector = Works::new(&plant(PlantKind::Detector), 1_000.0);
         for i in 0..8_000 {
-            level.admit(at(f64::from(i) * 1e-3), 0, 1.0);
-            detector.admit(at(f64::from(i) * 1e-3), 0, 1.0);
+            level.admit(at(f64::from(i) * 1e-3), 0);
+            detector.admit(at(f64::from(i) * 1e-3), 0);
         }
         let settled = level.pressure(at(8.0));
         assert!((settled - 2.0).abs() < 0.06, "{settled}");

@@ -275,10 +275,9 @@ impl<'a> World<'a> {
         job.waiting = false;
         job.fate.started_at = Some(self.now);
         let (work_s, lane) = (job.fate.work_s, job.draw.lane);
-        let cost = self.workload.cost(&job.draw).map_or(1.0, f64::from);
         self.stores[lane].begin(self.now, token, work_s);
         for plant in &self.plants {
-            plant.admit(self.now, lane, cost);
+            plant.admit(self.now, lane);
         }
     }
 
