@@ -16,6 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::Deref;
+use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::config::Config;
@@ -29,6 +30,9 @@ use crate::queue::WaiterId;
 use crate::request::Request;
 use crate::signal::Mode;
 use crate::verdict::{AdmitKind, Binding, Reason};
+
+/// So many shadows are kept when none is needed.
+const SHADOWS_KEPT: usize = 1_024;
 
 #[derive(Clone, Copy, Debug)]
 enum Shadow {
@@ -52,6 +56,8 @@ pub(crate) struct Admission {
     ends: BinaryHeap<Reverse<(Instant, u32)>>,
     /// Requests let in by Monitor that run in truth.
     running: u32,
+    /// Shadows that hold a slot.
+    shadow_slots: u32,
     /// Effects of a change of mode, for real waiters.
     effects: Vec<Effect>,
     scratch: Vec<Effect>,
@@ -74,6 +80,7 @@ impl Admission {
             free: Vec::new(),
             ends: BinaryHeap::new(),
             running: 0,
+            shadow_slots: 0,
             effects: Vec::new(),
             scratch: Vec::new(),
         }
@@ -103,7 +110,7 @@ impl Admission {
             Offered::Waiting(waiter) => Shadow::Waits(waiter),
             Offered::Rejected(_) => Shadow::Refused,
         };
-        self.shadows[id as usize] = shadow;
+        self.put(id, shadow);
         self.absorb();
         self.running += 1;
         Offered::Admitted(Ticket {
@@ -120,6 +127,7 @@ impl Admission {
     pub(crate) fn nested(&mut self, now: Instant, parent: &Ticket) -> Ticket {
         self.settle(now);
         Ticket {
+            nested: true,
             shadow: NO_SHADOW,
             ..self.engine.nested(now, parent)
         }
@@ -136,6 +144,7 @@ impl Admission {
             self.settle(now);
         }
         self.absorb();
+        self.shrink();
     }
 
     pub(crate) fn tick(&mut self, now: Instant) -> Rank {
@@ -191,6 +200,7 @@ impl Admission {
         self.engine.take_effects(&mut self.effects);
         self.engine.set_off(now, mode == Mode::Off);
         self.mode = mode;
+        self.shrink();
     }
 
     /// Moves what must be told to waiters into `out`.
@@ -213,6 +223,11 @@ impl Admission {
         }
     }
 
+    /// For how long a ticket has been out, by the engine's time, as of its last step.
+    pub(crate) fn held(&self, ticket: &Ticket) -> Duration {
+        self.engine.time().since(ticket.started_at)
+    }
+
     /// Whether somebody waits in the shadow: then ticks are needed as if it were in truth.
     pub(crate) fn waits_in_shadow(&self) -> bool {
         self.mode == Mode::Monitor && self.engine.waiting() > 0
@@ -229,19 +244,14 @@ impl Admission {
 
     /// Requests that run in truth, slot or not.
     pub(crate) fn running(&self) -> u32 {
-        self.engine.running() - self.shadow_running() + self.running
-    }
-
-    fn shadow_running(&self) -> u32 {
-        let runs = |shadow: &&Shadow| matches!(shadow, Shadow::Runs(_) | Shadow::Ends(..));
-        self.shadows.iter().filter(runs).count() as u32
+        self.engine.running() - self.shadow_slots + self.running
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> LaneSnapshot {
         let mut snapshot = self.engine.snapshot(name);
         snapshot.mode = self.mode;
         snapshot.open_in_use += self.running;
-        snapshot.shadow_in_use = self.shadow_running();
+        snapshot.shadow_in_use = self.shadow_slots;
         if self.mode == Mode::Monitor {
             snapshot.shadow_waiting = snapshot.waiting;
         }
@@ -255,11 +265,11 @@ impl Admission {
 
     /// A request that Monitor let in is done in truth.
     fn end(&mut self, now: Instant, ticket: &Ticket, done: Option<Completion>) {
-        let held_ns = now.nanos_since(ticket.started_at);
+        let held_ns = self.engine.time_at(now).nanos_since(ticket.started_at);
         let id = ticket.shadow;
         match self.shadows[id as usize] {
             Shadow::Waits(waiter) => {
-                self.shadows[id as usize] = Shadow::WaitsDone(waiter, held_ns, done);
+                self.put(id, Shadow::WaitsDone(waiter, held_ns, done));
             }
             Shadow::Runs(turn) if self.mode == Mode::Monitor => self.plan(id, turn, held_ns, done),
             Shadow::Runs(turn) => {
@@ -272,20 +282,26 @@ impl Admission {
     }
 
     fn plan(&mut self, id: u32, turn: Ticket, held_ns: u64, done: Option<Completion>) {
-        self.shadows[id as usize] = Shadow::Ends(turn, done);
+        self.put(id, Shadow::Ends(turn, done));
         self.ends
             .push(Reverse((turn.started_at.after_nanos(held_ns), id)));
     }
 
     /// Ends in the shadow what is due by `now`, each at its own time.
     fn settle(&mut self, now: Instant) {
+        if self.ends.is_empty() {
+            return;
+        }
+        // Tickets are in the engine's time, which a clock that is set back does not move.
+        let now = self.engine.time_at(now);
         while let Some(&Reverse((at, id))) = self.ends.peek()
             && at <= now
         {
             self.ends.pop();
             if let Shadow::Ends(turn, done) = self.shadows[id as usize] {
                 self.release(id);
-                self.engine.finish(at, &turn, done);
+                let reading = self.engine.reading_of(at);
+                self.engine.finish(reading, &turn, done);
                 self.absorb();
             }
         }
@@ -301,8 +317,8 @@ impl Admission {
         for effect in effects.drain(..) {
             let id = effect.token;
             match (self.shadows[id as usize], effect.result) {
-                (Shadow::Waits(_), Ok(turn)) => self.shadows[id as usize] = Shadow::Runs(turn),
-                (Shadow::Waits(_), Err(_)) => self.shadows[id as usize] = Shadow::Refused,
+                (Shadow::Waits(_), Ok(turn)) => self.put(id, Shadow::Runs(turn)),
+                (Shadow::Waits(_), Err(_)) => self.put(id, Shadow::Refused),
                 (Shadow::WaitsDone(_, held_ns, done), Ok(turn)) => {
                     self.plan(id, turn, held_ns, done);
                 }
@@ -319,7 +335,7 @@ impl Admission {
             match self.shadows[id as usize] {
                 Shadow::Waits(waiter) => {
                     self.engine.cancel(now, waiter);
-                    self.shadows[id as usize] = Shadow::Refused;
+                    self.put(id, Shadow::Refused);
                 }
                 Shadow::WaitsDone(waiter, ..) => {
                     self.engine.cancel(now, waiter);
@@ -337,8 +353,23 @@ impl Admission {
         }
     }
 
+    fn put(&mut self, id: u32, shadow: Shadow) {
+        let holds = |shadow: &Shadow| matches!(shadow, Shadow::Runs(_) | Shadow::Ends(..));
+        let before = std::mem::replace(&mut self.shadows[id as usize], shadow);
+        self.shadow_slots -= u32::from(holds(&before));
+        self.shadow_slots += u32::from(holds(&shadow));
+    }
+
     fn release(&mut self, id: u32) {
-        self.shadows[id as usize] = Shadow::Free;
+        self.put(id, Shadow::Free);
         self.free.push(id);
+    }
+
+    /// What a storm needed is not kept for ever.
+    fn shrink(&mut self) {
+        if self.free.len() == self.shadows.len() && self.shadows.len() > SHADOWS_KEPT {
+            self.shadows = Vec::new();
+            self.free = Vec::new();
+        }
     }
 }

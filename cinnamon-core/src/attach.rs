@@ -151,9 +151,11 @@ impl Profile {
         let (authority, period_s) = self.said;
         self.authority = settings.authority.unwrap_or(authority);
         self.period_s = settings.period_ms.map_or(period_s, |ms| ms as f64 * 1e-3);
+        // A reading that is not yet due is not missing.
+        let least_s = 2.0 * self.period_s;
         self.horizon_s = settings.horizon_ms.map_or(
             Self::default_horizon_s(self.dynamics, self.period_s),
-            |ms| ms as f64 * 1e-3,
+            |ms| (ms as f64 * 1e-3).max(least_s),
         );
     }
 

@@ -141,16 +141,25 @@ impl BudgetLaw {
         &self.figures
     }
 
-    /// One step. [`BudgetLaw::budget`] holds the budget afterwards.
-    pub(crate) fn step(&mut self, seen: &Observed) -> Step {
+    /// Takes the backlog and its target into the figures, whichever law steers.
+    pub(crate) fn measure(&mut self, seen: &Observed) {
         let dt_s = seen.dt_s.min(DT_MAX_S);
         let capacity = seen.capacity;
         // Nothing can be said in seconds before the capacity is known.
         let per_capacity = |cost: f64| if capacity > 0.0 { cost / capacity } else { 0.0 };
-        let per_request_s = per_capacity(seen.mean_cost);
-        let wait_s = per_capacity(seen.backlog_cost);
         let per_grain_s = per_capacity(seen.grain.max(seen.mean_cost));
-        let target_s = target_s(seen.service_s, per_grain_s, dt_s);
+        self.figures.wait_s = per_capacity(seen.backlog_cost);
+        self.figures.target_s = target_s(seen.service_s, per_grain_s, dt_s);
+    }
+
+    /// One step. [`BudgetLaw::budget`] holds the budget afterwards.
+    pub(crate) fn step(&mut self, seen: &Observed) -> Step {
+        self.measure(seen);
+        let dt_s = seen.dt_s.min(DT_MAX_S);
+        let capacity = seen.capacity;
+        let per_capacity = |cost: f64| if capacity > 0.0 { cost / capacity } else { 0.0 };
+        let per_request_s = per_capacity(seen.mean_cost);
+        let (wait_s, target_s) = (self.figures.wait_s, self.figures.target_s);
         let tau_s = (5.0 * dt_s).max(2.0 * seen.service_s);
         let excess_s = wait_s - target_s;
         let spare = 1.0 - per_capacity(seen.offered.1);
@@ -158,8 +167,6 @@ impl BudgetLaw {
         if error > 0.0 && excess_s < DRAIN_S * spare {
             error = 0.0;
         }
-        self.figures.wait_s = wait_s;
-        self.figures.target_s = target_s;
         self.figures.error = error;
 
         if !self.engaged {

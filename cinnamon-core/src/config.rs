@@ -118,7 +118,8 @@ pub struct SignalSettings {
     #[serde(default)]
     pub period_ms: Option<u64>,
     /// Milliseconds after which a reading is too old, 1..=3,600,000. Its grip is gone after three times
-    /// that. Default (`None`): its `T` or three periods, whichever is longer.
+    /// that. At least two periods are allowed in any case. Default (`None`): its `T` or three periods, whichever
+    /// is longer, and its delay.
     #[serde(default)]
     pub horizon_ms: Option<u64>,
 }

@@ -196,11 +196,9 @@ impl Shared {
 
     /// Everything at this moment; each lane is consistent in itself.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let now = self.read_clock();
         let (signals, mode, health) = {
             let control = lock(&self.control);
-            let now = now.unwrap_or(control.last_tick);
-            let signals = control.selector.snapshots(now);
+            let signals = control.selector.snapshots();
             (signals, control.mode, control.nurse.health())
         };
         let lane = |i| self.lane_snapshot_with(i, &signals);
@@ -349,6 +347,7 @@ impl Shared {
         if ticked.is_err() {
             self.fail("the control step panicked");
         }
+        self.lanes.iter().for_each(LaneCore::log_failure);
         if !events.is_empty() {
             let signals = lock(&self.control).selector.names();
             let names = Names {

@@ -105,7 +105,7 @@ fn drive(weak: &Weak<Shared>, kick: &Kick) {
             Some(now) => {
                 blind = 0;
                 let next = shared.drive(now);
-                shared.sampling().replace_if_stuck(&shared);
+                shared.sampling().replace_if_stuck(&shared, now);
                 // The step took time too.
                 (shared.read_clock().unwrap_or(now), next)
             }

@@ -15,6 +15,8 @@ pub(crate) struct Ticket {
     pub(crate) class: u16,
     /// Given by a lane whose engine has failed; it is not the engine's to take back.
     pub(crate) outside: bool,
+    /// It runs in the slot of its parent, and was never offered.
+    pub(crate) nested: bool,
     /// The request's shadow, if it was let in by a lane that only monitors; else [`NO_SHADOW`].
     pub(crate) shadow: u32,
 }

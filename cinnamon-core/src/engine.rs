@@ -146,6 +146,7 @@ impl Engine {
                 cost: 1,
                 class: 0,
                 outside: false,
+                nested: false,
                 shadow: NO_SHADOW,
             },
             classes: config.classes.iter().map(ClassModel::new).collect(),
@@ -347,6 +348,24 @@ impl Engine {
     /// The clock's reading at the last call, for when the clock cannot be read.
     pub(crate) const fn last_reading(&self) -> Instant {
         Instant::from_nanos(self.now.as_nanos().saturating_sub(self.skew_ns))
+    }
+
+    /// The engine's time at this reading of the clock, which is not accounted for yet.
+    pub(crate) fn time_at(&self, reading: Instant) -> Instant {
+        if self.steps_back(reading) {
+            return self.now;
+        }
+        reading.after_nanos(self.skew_ns).max(self.now)
+    }
+
+    /// The engine's time as of its last step.
+    pub(crate) const fn time(&self) -> Instant {
+        self.now
+    }
+
+    /// What the clock read, or would have, when the engine's time was this.
+    pub(crate) const fn reading_of(&self, at: Instant) -> Instant {
+        Instant::from_nanos(at.as_nanos().saturating_sub(self.skew_ns))
     }
 
     pub(crate) const fn waiting(&self) -> u32 {

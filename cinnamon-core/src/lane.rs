@@ -46,6 +46,8 @@ pub(crate) struct LaneCore {
     clock: Arc<dyn Clock>,
     state: Mutex<LaneState>,
     failed: AtomicBool,
+    /// The log has it.
+    told: AtomicBool,
     /// Running requests that were admitted after the lane failed, without its engine.
     outside: AtomicU32,
     /// All that ever were.
@@ -70,6 +72,7 @@ impl LaneCore {
                 effects: Vec::new(),
             }),
             failed: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             outside: AtomicU32::new(0),
             outside_total: AtomicU64::new(0),
         }
@@ -98,6 +101,9 @@ impl LaneCore {
         let mut wakers = Vec::new();
         let result = self.with_wakers(now, &mut wakers, act);
         wake_all(wakers);
+        if result.is_none() {
+            self.log_failure();
+        }
         result
     }
 
@@ -142,13 +148,17 @@ impl LaneCore {
             wakers.extend(state.waiters.take_wakers());
         }
         drop(state);
-        if step.is_err() {
+        step.ok()
+    }
+
+    /// Says in the log that the lane has failed, once. Not where it is noticed: another lock may be held there.
+    pub(crate) fn log_failure(&self) {
+        if self.failed() && !self.told.swap(true, Ordering::AcqRel) {
             tracing::error!(
                 lane = %self.name,
                 "admission engine panicked; the lane now admits everything without a decision"
             );
         }
-        step.ok()
     }
 
     pub(crate) fn snapshot(&self) -> LaneSnapshot {
@@ -170,6 +180,7 @@ impl LaneCore {
             cost: 1,
             class: 0,
             outside: true,
+            nested: false,
             shadow: NO_SHADOW,
         }
     }
@@ -328,10 +339,10 @@ impl Lane {
         } else {
             let ended = self.with(|engine, _, now| {
                 engine.finish(now, ticket, done);
-                now
+                engine.held(ticket)
             });
-            if let Some(now) = ended {
-                self.tell_finish(now, ticket, done);
+            if let Some(held) = ended {
+                self.tell_finish(held, ticket, done);
             }
         }
         self.shared.slot_freed();
@@ -349,9 +360,9 @@ impl Lane {
         }
     }
 
-    fn tell_finish(&self, now: Instant, ticket: &Ticket, done: Option<Completion>) {
+    fn tell_finish(&self, held: Duration, ticket: &Ticket, done: Option<Completion>) {
         let observers = self.shared.observers();
-        if !observers.is_empty() {
+        if !observers.is_empty() && !ticket.nested {
             let event = FinishEvent {
                 lane: self.index,
                 priority: ticket.rank.priority(),
@@ -359,7 +370,7 @@ impl Lane {
                 estimated_cost: ticket.cost,
                 cost: done.and_then(|done| done.cost),
                 outcome: done.map(|done| done.outcome),
-                service_time: now.since(ticket.started_at),
+                service_time: held,
             };
             observers.tell(|observer| observer.on_finish(&event));
         }

@@ -18,7 +18,7 @@ pub trait Observer: Send + Sync {
     /// A request was offered.
     fn on_offer(&self, _offer: &OfferEvent<'_>) {}
 
-    /// A request that ran is done.
+    /// A request that was offered and ran is done. (Work nested in another's slot was not offered.)
     fn on_finish(&self, _finish: &FinishEvent) {}
 }
 
@@ -39,7 +39,7 @@ pub struct OfferEvent<'a> {
 pub enum OfferAnswer {
     /// It runs.
     Runs,
-    /// It waits; it runs later or not at all.
+    /// It waits; it runs later or not at all. Only if it ran will there be a [`FinishEvent`].
     Waits,
     /// It was refused.
     Refused(Reason),

@@ -21,12 +21,13 @@ use crate::sync::{
 pub(crate) const SLOW_PERIODS: u64 = 3;
 /// … but none that takes less than this: a scheduler may be that late.
 pub(crate) const SLOW_MIN_NS: u64 = 250_000_000;
-/// A signal that panics so often in a row is not asked again: each panic writes to the log of the process.
-const PANICS_MAX: u32 = 3;
+/// A signal that panics is asked again after twice as long each time, up to this: each panic writes to the log
+/// of the process.
+const PANIC_REST_MAX_NS: u64 = 60_000_000_000;
 
 /// Where a signal lives.
 pub(crate) struct Slot {
-    /// Empty while it is being sampled, and once it was retired.
+    /// Empty while it is being sampled.
     signal: Mutex<Option<Box<dyn Signal>>>,
     period_ns: AtomicU64,
     due_ns: AtomicU64,
@@ -35,6 +36,8 @@ pub(crate) struct Slot {
     off: AtomicBool,
     /// It was told that the sample under way is slow.
     told_slow: AtomicBool,
+    /// The thread that waits for it was replaced.
+    left_behind: AtomicBool,
     panics: AtomicU32,
     mail: Mutex<Option<Mail>>,
 }
@@ -57,6 +60,7 @@ impl Slot {
             began_ns: AtomicU64::new(0),
             off: AtomicBool::new(false),
             told_slow: AtomicBool::new(false),
+            left_behind: AtomicBool::new(false),
             panics: AtomicU32::new(0),
             mail: Mutex::new(None),
         }
@@ -81,16 +85,33 @@ impl Slot {
     }
 
     fn is_slow(&self, now: Instant) -> bool {
-        let began = Instant::from_nanos(self.began_ns.load(Ordering::Acquire));
         let most_ns = SLOW_PERIODS.saturating_mul(self.period_ns.load(Ordering::Relaxed));
-        began != Instant::ZERO && now.nanos_since(began) > most_ns.max(SLOW_MIN_NS)
+        self.hangs_for(now, most_ns.max(SLOW_MIN_NS))
+    }
+
+    /// Whether a sample has been under way for longer than this.
+    fn hangs_for(&self, now: Instant, nanos: u64) -> bool {
+        let began = Instant::from_nanos(self.began_ns.load(Ordering::Acquire));
+        // One that began in the future began before the clock was set back: nobody knows when.
+        let unknown = began.nanos_since(now) > nanos;
+        began != Instant::ZERO && (unknown || now.nanos_since(began) > nanos)
+    }
+
+    fn is_off(&self) -> bool {
+        self.off.load(Ordering::Relaxed)
     }
 
     fn is_due(&self, now: Instant) -> bool {
         let due = Instant::from_nanos(self.due_ns.load(Ordering::Relaxed));
-        // A plan further ahead than a period was made before the clock was set back.
-        let set_back = due.nanos_since(now) > self.period_ns.load(Ordering::Relaxed);
-        !self.off.load(Ordering::Relaxed) && (due <= now || set_back)
+        let period_ns = self.period_ns.load(Ordering::Relaxed);
+        let panics = self.panics.load(Ordering::Relaxed);
+        let longest_ns = if panics > 0 {
+            period_ns.max(PANIC_REST_MAX_NS)
+        } else {
+            period_ns
+        };
+        // A plan further ahead than that was made before the clock was set back.
+        due <= now || due.nanos_since(now) > longest_ns
     }
 
     /// Takes one sample, unless somebody else is at it.
@@ -102,6 +123,7 @@ impl Slot {
         self.due_ns
             .store(now.after_nanos(period_ns).as_nanos(), Ordering::Relaxed);
         self.told_slow.store(false, Ordering::Relaxed);
+        self.left_behind.store(false, Ordering::Relaxed);
         self.began_ns
             .store(now.as_nanos().max(1), Ordering::Release);
         let sampled = catch_unwind(AssertUnwindSafe(|| signal.sample(now, view)));
@@ -113,18 +135,25 @@ impl Slot {
                 Ok(reading)
             }
             Err(panic) => {
-                let panics = self.panics.fetch_add(1, Ordering::Relaxed) + 1;
-                if panics < PANICS_MAX {
-                    *lock(&self.signal) = Some(signal);
-                } else {
-                    discard(Box::new(signal));
-                }
+                let panics = self.panics.fetch_add(1, Ordering::Relaxed).min(30);
+                let rest_ns = period_ns.saturating_mul(2 << panics).min(PANIC_REST_MAX_NS);
+                let due = now.after_nanos(rest_ns.max(period_ns));
+                self.due_ns.store(due.as_nanos(), Ordering::Relaxed);
+                *lock(&self.signal) = Some(signal);
                 discard(panic);
                 Err(SignalFault::Panicked)
             }
         };
         // True when it was asked, at the earliest: an answer that took seconds is seconds old.
         *lock(&self.mail) = Some((now, mail));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if let Some(signal) = lock(&self.signal).take() {
+            discard(Box::new(signal));
+        }
     }
 }
 
@@ -138,6 +167,10 @@ pub(crate) fn due(slots: &[Slot], now: Instant) -> (u64, Instant) {
     let mut mask = 0;
     let mut next = Instant::FAR_FUTURE;
     for (i, slot) in slots.iter().enumerate() {
+        if slot.is_off() {
+            // Its plan stands still; who waited for it would not sleep.
+            continue;
+        }
         if slot.is_due(now) {
             mask |= 1 << i;
             next = next.min(now.after_nanos(slot.period_ns.load(Ordering::Relaxed)));
@@ -148,20 +181,23 @@ pub(crate) fn due(slots: &[Slot], now: Instant) -> (u64, Instant) {
     (mask, next)
 }
 
-/// Samples the signals in `mask`, as long as `goes_on`; returns whether it still does.
+/// Samples the signals in `mask` as long as `goes_on` says what time it is; returns whether it still does.
 fn sample(
     slots: &[Slot],
     mask: u64,
     now: Instant,
     view: &View,
-    goes_on: impl Fn() -> bool,
+    goes_on: impl Fn() -> Option<Instant>,
 ) -> bool {
+    let mut now = now;
     for (i, slot) in slots.iter().enumerate() {
         if mask >> i & 1 == 1 {
             slot.sample(now, view);
-            if !goes_on() {
+            // The next is not to be blamed for how long this one took.
+            let Some(after) = goes_on() else {
                 return false;
-            }
+            };
+            now = after;
         }
     }
     true
@@ -173,8 +209,6 @@ pub(crate) struct Sampling {
     pub(crate) slots: Arc<[Slot]>,
     /// The number of the thread that is to go on; others end.
     thread: AtomicU64,
-    /// That thread hangs in a sample.
-    stuck: AtomicBool,
     /// The tick samples; there is no thread.
     manual: bool,
     kick: Arc<Kick>,
@@ -186,7 +220,6 @@ impl Sampling {
             slots: slots.into(),
             manual,
             thread: AtomicU64::new(0),
-            stuck: AtomicBool::new(false),
             kick: Arc::new(Kick::new()),
         }
     }
@@ -202,22 +235,23 @@ impl Sampling {
         }
         let (mask, _) = due(&self.slots, now);
         if mask != 0 {
-            sample(&self.slots, mask, now, &view(), || true);
+            sample(&self.slots, mask, now, &view(), || Some(now));
         }
     }
 
     /// Whether a sample of this signal has just become too slow.
     pub(crate) fn has_become_slow(&self, index: usize, now: Instant) -> bool {
-        let slow = self.slots[index].has_become_slow(now);
-        if slow {
-            self.stuck.store(true, Ordering::Relaxed);
-        }
-        slow
+        self.slots[index].has_become_slow(now)
     }
 
-    /// Starts another thread if the present one hangs.
-    pub(crate) fn replace_if_stuck(&self, shared: &Arc<Shared>) {
-        if self.stuck.swap(false, Ordering::Relaxed)
+    /// Starts another thread if the present one hangs: after a quarter of a second, however long the signal it
+    /// hangs in may take. The others have periods of their own.
+    pub(crate) fn replace_if_stuck(&self, shared: &Arc<Shared>, now: Instant) {
+        let hangs = |slot: &Slot| {
+            slot.hangs_for(now, SLOW_MIN_NS) && !slot.left_behind.swap(true, Ordering::Relaxed)
+        };
+        let hanging = self.slots.iter().filter(|slot| hangs(slot)).count();
+        if hanging > 0
             && let Err(error) = start(shared)
         {
             tracing::error!(%error, "no thread could be started to sample the other signals");
@@ -264,8 +298,9 @@ fn run(number: u64, weak: &Weak<Shared>, slots: &[Slot], kick: &Kick) {
         // Not held while a signal is asked: it may never answer, and the controller must be able to end.
         drop(shared);
         let goes_on = || {
-            let shared = weak.upgrade();
-            shared.is_some_and(|shared| shared.sampling().thread.load(Ordering::Acquire) == number)
+            let shared = weak.upgrade()?;
+            let goes_on = shared.sampling().thread.load(Ordering::Acquire) == number;
+            goes_on.then(|| shared.read_clock().unwrap_or(now))
         };
         if !sample(slots, mask, now, &view, goes_on) {
             return;

@@ -304,6 +304,7 @@ impl Steering {
         };
         self.threshold = match self.law {
             Law::Flow => {
+                self.budget.measure(&seen);
                 let flow = Flow {
                     entered: since.entered,
                     left: since.left,

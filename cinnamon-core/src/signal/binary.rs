@@ -5,7 +5,7 @@
 //! | phase | the detector | for | then |
 //! |---|---|---|---|
 //! | calm | fires | | hold, at what was served before and no more than 0.9 of now |
-//! | hold | fires on | a hold | hold, at 0.8 of it |
+//! | hold | fires on | a hold | hold, at half of it |
 //! | hold | is silent | an interval | probe, at 1.1 of it; or calm, once the budget holds nobody back |
 //! | probe | is silent | an interval | probe, at 1.1 of it, the interval a hold again; or calm, once the budget holds nobody back |
 //! | probe | fires | | hold, at the last good budget; the interval doubles |
@@ -14,10 +14,12 @@ use super::law::Flow;
 
 /// Memory of what was served while all was well: longer than what led to the overload.
 const BEFORE_S: f64 = 10.0;
+/// Below this share of the capacity there is no load to speak of.
+const LOAD_MIN: f64 = 0.05;
 /// The first cut, at least.
 const FIRST_CUT: f64 = 0.9;
-/// A further one.
-const CUT: f64 = 0.8;
+/// A further one: whoever still fires after the first is to be found out, or to be right, within five holds.
+const CUT: f64 = 0.5;
 /// One probe upward.
 const PROBE: f64 = 1.1;
 /// The interval between probes grows to so many holds.
@@ -36,8 +38,9 @@ pub(crate) struct BinaryLaw {
     hold_s: f64,
     phase: Phase,
     firing: bool,
-    /// Served per second while all was well; nothing seen yet if it is 0.
+    /// Served per second while all was well, and for how long that was watched, seconds.
     before: f64,
+    learned_s: f64,
     budget: f64,
     /// The last budget at which the detector was silent for an interval.
     good: f64,
@@ -53,6 +56,7 @@ impl BinaryLaw {
             phase: Phase::Calm,
             firing: false,
             before: 0.0,
+            learned_s: 0.0,
             budget: f64::INFINITY,
             good: 0.0,
             interval_s: hold_s,
@@ -75,12 +79,13 @@ impl BinaryLaw {
         self.for_s += dt_s;
         match (self.phase, self.firing) {
             (Phase::Calm, false) => {
-                let gain = if self.before > 0.0 {
-                    1.0 - (-dt_s / BEFORE_S).exp()
-                } else {
-                    1.0
-                };
-                self.before += gain * (flow.admitted - self.before);
+                // A quiet night says nothing of what can be served.
+                if flow.is_known() && flow.offered >= LOAD_MIN * flow.capacity {
+                    self.learned_s = (self.learned_s + dt_s).min(BEFORE_S);
+                    // The plain mean while it is young.
+                    let gain = (dt_s / self.learned_s).min(1.0);
+                    self.before += gain * (flow.admitted - self.before);
+                }
                 return None;
             }
             (Phase::Calm, true) => {
@@ -88,7 +93,11 @@ impl BinaryLaw {
                     return None;
                 }
                 let most = FIRST_CUT * flow.possible();
-                let before = if self.before > 0.0 { self.before } else { most };
+                let before = if self.learned_s >= BEFORE_S {
+                    self.before
+                } else {
+                    most
+                };
                 self.enter(Phase::Hold, before.min(most));
                 self.good = self.budget;
             }

@@ -69,7 +69,7 @@ impl Selector {
 
     /// Whether any signal has a grip or is losing one: then ticks are needed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.signals.iter().all(|signal| signal.budget().is_none())
+        self.signals.iter().all(|signal| !signal.has_grip())
     }
 
     /// One step. `add_levels` adds what is offered to a lane.
@@ -118,12 +118,12 @@ impl Selector {
                 merge(levels);
                 levels.below(cut)
             });
-            if let Some(change) = signal.tick(now, dt_s.min(DT_MAX_S), &flow, cut) {
+            if let Some(change) = signal.tick(dt_s.min(DT_MAX_S), &flow, cut) {
                 self.changes.push((index, change));
             }
-            if let Some(budget) = signal.budget() {
+            if signal.has_grip() {
                 merge(levels);
-                signal.set_threshold(levels.threshold(budget));
+                signal.set_threshold(|budget| levels.threshold(budget));
             }
         }
     }
@@ -186,11 +186,8 @@ impl Selector {
         self.signals.iter().map(name).collect()
     }
 
-    pub(crate) fn snapshots(&self, now: Instant) -> Vec<SignalSnapshot> {
-        self.signals
-            .iter()
-            .map(|signal| signal.snapshot(now))
-            .collect()
+    pub(crate) fn snapshots(&self) -> Vec<SignalSnapshot> {
+        self.signals.iter().map(Supervised::snapshot).collect()
     }
 }
 

@@ -54,10 +54,11 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// Within this time a gauge that has stopped is not missed: the signal's own `T`, or three periods.
+    /// Within this time a gauge that has stopped is not missed: the signal's own `T`, or three periods; and a
+    /// reading is as old as the delay when it comes.
     pub(crate) fn default_horizon_s(dynamics: Dynamics, period_s: f64) -> f64 {
         let time_s = dynamics.time().as_secs_f64();
-        time_s.max(LATE_PERIODS * period_s)
+        time_s.max(LATE_PERIODS * period_s) + dynamics.delay().as_secs_f64()
     }
 }
 
@@ -94,12 +95,13 @@ pub(crate) struct Supervised {
     law: Law,
     mode: Mode,
     pressure: Option<f64>,
-    /// When it was true.
+    /// When it was true, how old it was when it came, and for how long there has been none since, seconds. (Not
+    /// by the clock: set back by an hour it would hide an hour's silence.)
     read_at: Option<Instant>,
+    came_aged_s: f64,
+    silent_s: f64,
     /// The same as it said itself: the same time again is the same reading.
     said_at: Option<Instant>,
-    /// When the last good reading came in, whenever it was true.
-    heard_at: Option<Instant>,
     fault: Option<SignalFault>,
     fault_detail: String,
     note: Cow<'static, str>,
@@ -112,6 +114,8 @@ pub(crate) struct Supervised {
     budget: Option<f64>,
     /// The budget when it was lost.
     fades_from: f64,
+    /// What the cut of the last reading comes to, on its way there.
+    cut_budget: Option<f64>,
     threshold: Rank,
     cut: Option<Rank>,
     culprits: Vec<Culprit>,
@@ -129,10 +133,10 @@ impl Supervised {
         let time_s = profile.dynamics.time().as_secs_f64();
         let law = match profile.dynamics {
             Dynamics::Binary { .. } => Law::Binary(BinaryLaw::new(time_s)),
-            // A sample is, on average, half a period old when the next one comes.
             dynamics => Law::Pressure(PressureLaw::new(
                 time_s,
                 dynamics.delay().as_secs_f64(),
+                profile.period_s,
                 matches!(dynamics, Dynamics::Integrating { .. }),
             )),
         };
@@ -142,8 +146,9 @@ impl Supervised {
             mode: Mode::Enforce,
             pressure: None,
             read_at: None,
+            came_aged_s: 0.0,
+            silent_s: 0.0,
             said_at: None,
-            heard_at: None,
             fault: None,
             fault_detail: String::new(),
             note: Cow::Borrowed(""),
@@ -152,6 +157,7 @@ impl Supervised {
             reference: 0.0,
             budget: None,
             fades_from: 0.0,
+            cut_budget: None,
             threshold: Rank::OPEN,
             cut: None,
             culprits: Vec::new(),
@@ -191,17 +197,37 @@ impl Supervised {
         (old.mode != new.mode).then_some(new.mode)
     }
 
-    /// The budget in force, and where it puts the threshold, if it has a grip.
-    pub(crate) const fn budget(&self) -> Option<f64> {
-        self.budget
+    /// The budget in force, if it has a grip.
+    pub(crate) fn budget(&self) -> Option<f64> {
+        match (self.budget, self.cut_budget) {
+            (Some(budget), Some(cut)) => Some(budget.min(cut)),
+            (budget, cut) => budget.or(cut),
+        }
     }
 
     pub(crate) const fn threshold(&self) -> Rank {
         self.threshold
     }
 
-    pub(crate) fn set_threshold(&mut self, threshold: Rank) {
-        self.threshold = threshold;
+    /// Puts the threshold where `walk` says the budgets end, but never lower for a cut than the cut itself.
+    pub(crate) fn set_threshold(&mut self, walk: impl Fn(f64) -> Rank) {
+        let by_law = self.budget.map_or(Rank::OPEN, &walk);
+        let by_cut = match (self.cut_budget, self.cut) {
+            (Some(budget), Some(cut)) => walk(budget).max(cut),
+            _ => Rank::OPEN,
+        };
+        self.threshold = by_law.min(by_cut);
+    }
+
+    /// Whether it has a grip on the gate, by its law or by a cut.
+    pub(crate) const fn has_grip(&self) -> bool {
+        self.budget.is_some() || self.cut_budget.is_some()
+    }
+
+    /// `T`, the delay and a period: within which an answer must show.
+    fn time_s(&self) -> f64 {
+        let dynamics = self.profile.dynamics;
+        (dynamics.time() + dynamics.delay()).as_secs_f64() + self.profile.period_s
     }
 
     pub(crate) const fn cut(&self) -> Option<Rank> {
@@ -238,7 +264,7 @@ impl Supervised {
         }
         // Not "later": the controller's clock may have been set back.
         let news = self.said_at != Some(said_at);
-        if !news && (self.fault.is_none() || self.age_s(now) > self.profile.horizon_s) {
+        if !news && (self.fault.is_none() || self.age_s() > self.profile.horizon_s) {
             return;
         }
         if self.faded_s > 0.0 && self.budget.is_none() {
@@ -256,54 +282,63 @@ impl Supervised {
         self.faded_s = 0.0;
         self.read_at = Some(at);
         self.said_at = Some(said_at);
-        self.heard_at = Some(now);
+        if news {
+            self.came_aged_s = span_s(at, now);
+            self.silent_s = 0.0;
+        }
         self.pressure = Some(pressure);
         self.culprits = reading.culprits;
         self.note = reading.note;
         self.cut = reading.cut.map(|priority| Rank::new(priority, 0));
-        let binary = matches!(self.law, Law::Binary(_));
-        self.response.read(pressure, binary);
+        let silent = matches!(self.law, Law::Binary(_)) && pressure < 1.0;
+        self.response.read(pressure, dt_s, self.time_s(), silent);
         match &mut self.law {
             Law::Pressure(law) => law.read(pressure, dt_s),
             Law::Binary(law) => law.read(pressure),
         }
     }
 
-    /// One step of `dt_s` seconds. [`Supervised::budget`] holds the budget afterwards. `cut` is what the
-    /// cut level of the last reading comes to.
-    pub(crate) fn tick(
-        &mut self,
-        now: Instant,
-        dt_s: f64,
-        flow: &Flow,
-        cut: Option<f64>,
-    ) -> Option<Change> {
+    /// One step of `dt_s` seconds. [`Supervised::budget`] holds the budget afterwards. `cut` is what is
+    /// offered below the cut level of the last reading.
+    pub(crate) fn tick(&mut self, dt_s: f64, flow: &Flow, cut: Option<f64>) -> Option<Change> {
         if self.mode == Mode::Off {
             return None;
         }
-        let silent_s = self
-            .heard_at
-            .map_or(0.0, |at| span_s(at, now).max(self.age_s(now)));
-        if self.fault.is_none() && silent_s > self.profile.horizon_s {
+        if self.read_at.is_some() {
+            self.silent_s += dt_s;
+        }
+        if self.fault.is_none() && self.age_s() > self.profile.horizon_s {
             let detail = "no new reading for longer than its horizon";
             self.fail(SignalFault::Stale, detail);
         }
         self.authority = self.authority_share(flow);
         let capacity = flow.capacity.max(flow.admitted);
-        let least = (1.0 - self.authority) * capacity;
+        // Half of what would be let in without it, and not of what idle lanes could do besides: with three times
+        // too many slots, half of the capacity was more than was ever asked for. One that does not respond
+        // must leave its part of the capacity alone, whatever is asked for.
+        let own_least = (1.0 - self.own_authority(flow)) * flow.possible();
+        let least = if self.response.is_doubted() {
+            own_least.max((1.0 - self.authority) * capacity)
+        } else {
+            own_least
+        };
+        let slew = SLEW * capacity;
+        let toward = |wanted: f64, last: f64| wanted.clamp((last - slew).max(0.0), last + slew);
+        self.cut_budget = cut.filter(|_| self.fault.is_none()).map(|cut| {
+            let last = self.cut_budget.unwrap_or_else(|| flow.possible());
+            toward(cut.max(least), last)
+        });
         let wanted = if self.fault.is_some() {
             self.faded_s += dt_s;
             self.fade(flow)
         } else {
             self.fades_from = self.budget.unwrap_or(0.0);
+            // What is taken from it for a while is not what it starts from when it is believed again.
             let wanted = match &mut self.law {
-                Law::Pressure(law) => law.tick(dt_s, flow, least),
-                Law::Binary(law) => law.tick(dt_s, flow, least),
+                Law::Pressure(law) => law.tick(dt_s, flow, own_least),
+                Law::Binary(law) => law.tick(dt_s, flow, own_least),
             };
-            match (wanted, cut) {
-                (Some(wanted), Some(cut)) => Some(wanted.min(cut).max(least)),
-                (wanted, cut) => wanted.or(cut.map(|cut| cut.max(least))),
-            }
+            wanted.map(|wanted| wanted.max(least))
         };
         let mut unresponsive = false;
         if let Some(wanted) = wanted {
@@ -311,7 +346,6 @@ impl Supervised {
                 self.reference = flow.possible();
                 self.reference
             });
-            let dynamics = self.profile.dynamics;
             let cut = Cut {
                 dt_s,
                 budget: last,
@@ -319,16 +353,17 @@ impl Supervised {
                 admitted: flow.admitted,
                 reference: self.reference,
                 binding: self.binding,
-                time_s: (dynamics.time() + dynamics.delay()).as_secs_f64(),
+                time_s: self.time_s(),
             };
             let own = self.own_authority(flow);
             unresponsive = self.response.tick(&cut, own);
-            let slew = SLEW * capacity;
-            self.budget = Some(wanted.clamp((last - slew).max(0.0), last + slew));
+            self.budget = Some(toward(wanted, last));
         } else {
             self.budget = None;
-            self.threshold = Rank::OPEN;
             self.response = Response::default();
+        }
+        if self.budget.is_none() && self.cut_budget.is_none() {
+            self.threshold = Rank::OPEN;
         }
         self.change(unresponsive)
     }
@@ -345,12 +380,12 @@ impl Supervised {
         if self.mode == Mode::Off {
             return SignalState::Off;
         }
-        match (self.fault, self.budget) {
-            (Some(_), Some(_)) => SignalState::Fading,
-            (Some(_), None) => SignalState::Ignored,
-            (None, Some(_)) => SignalState::Engaged,
-            (None, None) if self.readings == 0 => SignalState::Waiting,
-            (None, None) => SignalState::Calm,
+        match (self.fault, self.has_grip()) {
+            (Some(_), true) => SignalState::Fading,
+            (Some(_), false) => SignalState::Ignored,
+            (None, true) => SignalState::Engaged,
+            (None, false) if self.readings == 0 => SignalState::Waiting,
+            (None, false) => SignalState::Calm,
         }
     }
 
@@ -364,12 +399,12 @@ impl Supervised {
     pub(crate) fn decision(&self) -> SignalDecision {
         SignalDecision {
             pressure: self.pressure,
-            budget_per_s: self.budget,
+            budget_per_s: self.budget(),
             threshold_levels: self.threshold.levels(),
         }
     }
 
-    pub(crate) fn snapshot(&self, now: Instant) -> SignalSnapshot {
+    pub(crate) fn snapshot(&self) -> SignalSnapshot {
         SignalSnapshot {
             name: self.profile.name.clone(),
             mode: self.mode,
@@ -378,8 +413,8 @@ impl Supervised {
             fault_detail: self.fault_detail.clone(),
             note: self.note.to_string(),
             pressure: self.pressure,
-            age_s: self.age_s(now),
-            budget_per_s: self.budget,
+            age_s: self.age_s(),
+            budget_per_s: self.budget(),
             threshold_levels: self.threshold.levels(),
             authority: self.authority,
             unresponsive: self.response.is_doubted(),
@@ -391,8 +426,8 @@ impl Supervised {
         }
     }
 
-    fn age_s(&self, now: Instant) -> f64 {
-        self.read_at.map_or(0.0, |at| span_s(at, now))
+    fn age_s(&self) -> f64 {
+        self.came_aged_s + self.silent_s
     }
 
     fn fail(&mut self, fault: SignalFault, detail: &str) {
@@ -409,9 +444,11 @@ impl Supervised {
         self.budget = None;
         self.threshold = Rank::OPEN;
         self.pressure = None;
-        (self.read_at, self.said_at, self.heard_at) = (None, None, None);
+        (self.read_at, self.said_at) = (None, None);
+        (self.came_aged_s, self.silent_s) = (0.0, 0.0);
         self.response = Response::default();
         self.cut = None;
+        self.cut_budget = None;
         self.culprits.clear();
         self.faded_s = 0.0;
         self.fault = None;
@@ -462,7 +499,7 @@ impl Supervised {
             }
             (_, SignalState::Engaged) => Some(Change::Engaged {
                 pressure: self.pressure.unwrap_or(0.0),
-                budget: self.budget.unwrap_or(0.0),
+                budget: self.budget().unwrap_or(0.0),
             }),
             _ => None,
         }
