@@ -37,11 +37,21 @@
 mod error;
 mod options;
 mod store;
+mod write_stall;
 
 pub use cinnamon_core::{
     Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,
     Snapshot, Tenant, Tier,
 };
 pub use error::{OpenError, StoreError};
-pub use options::{DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_WRITE_BUFFER_BYTES, StoreOptions};
+pub use options::{
+    DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_WRITE_BUFFER_BYTES,
+    StoreOptions,
+};
 pub use store::{Operation, Row, Store};
+pub use write_stall::{
+    DEFAULT_HARD_PENDING_COMPACTION_BYTES, DEFAULT_L0_COMPACTION_TRIGGER,
+    DEFAULT_L0_SLOWDOWN_TRIGGER, DEFAULT_L0_STOP_TRIGGER, DEFAULT_SOFT_PENDING_COMPACTION_BYTES,
+    DEFAULT_WRITE_BUFFERS_MAX, StallGauges, StallLevel, StallPart, StallTriggers, StallWatch,
+    WRITE_STALL, WriteStall,
+};

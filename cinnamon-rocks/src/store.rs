@@ -5,12 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cinnamon_core::{
-    AdmitOwned, Class, Completion, Controller, Lane, Outcome, OwnedPermit, Request, Snapshot,
+    AdmitOwned, Class, Completion, Controller, Lane, Outcome, OwnedPermit, Request, Scope, Snapshot,
 };
 use rocksdb::{DB, Direction, ErrorKind, IteratorMode, WriteOptions};
 
 use crate::error::{OpenError, StoreError};
-use crate::options::StoreOptions;
+use crate::options::{SCOPE, StoreOptions};
+use crate::write_stall::{StallGauges, StallLevel, StallWatch, WriteStall, gauges};
 
 /// A key and its value.
 pub type Row = (Box<[u8]>, Box<[u8]>);
@@ -31,7 +32,8 @@ pub struct Store {
 }
 
 struct Inner {
-    db: DB,
+    db: Arc<DB>,
+    stall: Option<StallWatch>,
     controller: Controller,
     read: Lane,
     write: Lane,
@@ -82,14 +84,24 @@ impl Store {
     /// started, or RocksDB cannot open the folder.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
         let config = options.config()?;
-        let db = DB::open(&options.rocksdb(), path)?;
-        let controller = Controller::builder(config).build()?;
+        let db = Arc::new(DB::open(&options.rocksdb(), path)?);
+        let mut builder = Controller::builder(config);
+        let mut stall = None;
+        if options.write_stall {
+            let signal = WriteStall::new(&db, &options.triggers, options.write_buffer_bytes)?
+                .bearing_on(Scope::Scope(SCOPE.to_owned()));
+            stall = Some(signal.watch());
+            builder = builder.signal(signal);
+        }
+        let controller = builder.build()?;
         let (read, write) = (controller.lane("read")?, controller.lane("write")?);
         let mut write_options = WriteOptions::default();
         write_options.set_sync(options.sync_writes);
+        write_options.set_no_slowdown(options.no_slowdown);
         Ok(Self {
             inner: Arc::new(Inner {
                 db,
+                stall,
                 controller,
                 read,
                 write,
@@ -221,7 +233,7 @@ impl Store {
     ///
     /// When RocksDB failed.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<(), StoreError> {
-        rocksdb::checkpoint::Checkpoint::new(&self.inner.db)?.create_checkpoint(path)?;
+        rocksdb::checkpoint::Checkpoint::new(&*self.inner.db)?.create_checkpoint(path)?;
         Ok(())
     }
 
@@ -237,6 +249,20 @@ impl Store {
         self.inner.controller.snapshot()
     }
 
+    /// How near RocksDB was to delaying writes at the last sample of [`WriteStall`]: `None` without that
+    /// signal, before its first sample, and while RocksDB does not answer.
+    #[must_use]
+    pub fn stall_level(&self) -> Option<StallLevel> {
+        self.inner.stall.as_ref().and_then(StallWatch::level)
+    }
+
+    /// What RocksDB says of a write stall at this moment. It takes the database's mutex for that, which
+    /// writes take too: not for the path of a request.
+    #[must_use]
+    pub fn stall_gauges(&self) -> StallGauges {
+        gauges(&self.inner.db)
+    }
+
     /// Takes no more calls; who waits is refused as closed at once, who runs may finish. RocksDB
     /// itself is closed when the last handle is dropped.
     pub fn close(&self) {
@@ -249,6 +275,15 @@ impl Store {
             Operation::Put | Operation::Delete => &self.inner.write,
         };
         Ok(lane.admit_blocking_owned(&request.class(operation.class()))?)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A sample under way would keep RocksDB open, and its folder locked, a moment longer than us.
+        if let Some(stall) = &self.stall {
+            stall.detach();
+        }
     }
 }
 
@@ -291,5 +326,34 @@ fn outcome(error: &rocksdb::Error) -> Outcome {
             Outcome::Overloaded
         }
         _ => Outcome::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_rocksdb_would_have_to_hold_back_is_an_overload() {
+        // facebook/rocksdb#6625: a write stall came out as a plain failure.
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            write_buffer_bytes: 64 << 10,
+            background_bytes_per_s: Some(40 << 10),
+            no_slowdown: true,
+            ..StoreOptions::default()
+        };
+        let store = Store::open(dir.path(), options).unwrap();
+        let inner = &store.inner;
+        let mut rng = cinnamon_core::simulation::Rng::new(1);
+        let error = (0..500u64).find_map(|_| {
+            // Noise, or next to nothing would have to be flushed.
+            let value: Vec<u8> = (0..1_024).flat_map(|_| rng.bits().to_le_bytes()).collect();
+            let key = rng.bits().to_le_bytes();
+            inner.db.put_opt(key, value, &inner.write_options).err()
+        });
+        let error = error.expect("flushes are slower than writes");
+        assert_eq!(error.kind(), ErrorKind::Incomplete);
+        assert_eq!(outcome(&error), Outcome::Overloaded);
     }
 }
