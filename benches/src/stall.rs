@@ -13,7 +13,7 @@ mod stats;
 mod watch;
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -27,30 +27,36 @@ use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use quanta::Clock;
 
-use load::{Kind, LOAD, Schedule, VALUE_BYTES, rows};
+use load::{Kind, LOAD, ROWS, Schedule, VALUE_BYTES};
 use server::{Arm, Server};
 use stats::{Stats, histogram};
 use watch::Seen;
 
 /// Small memtables bring the store into its stall within seconds: with RocksDB's 64 MiB it takes minutes.
-const WRITE_BUFFER_BYTES: u64 = 1 << 20;
+const WRITE_BUFFER_BYTES: u64 = 512 << 10;
 /// Four memtables: with RocksDB's two every burst of writes that outruns one flush is a stop, whatever is
 /// compacted.
 const WRITE_BUFFERS_MAX: u32 = 4;
-/// What flushes and compactions may write: a slow disk, the same on every machine. A write is written some
-/// seventeen times until it has come to rest.
-const BACKGROUND_BYTES_PER_S: u64 = 64 << 20;
+/// L0 files at which RocksDB stops, near to the 20 at which it delays: its default for many years, and that of
+/// many stores in production.
+const L0_STOP_TRIGGER: u32 = 24;
+/// What flushes and compactions may write: a slow disk, the same on every machine.
+const BACKGROUND_BYTES_PER_S: u64 = 32 << 20;
 /// All rows fit: reads are served from memory, and what they lose they lose to admission alone.
 const BLOCK_CACHE_BYTES: u64 = 256 << 20;
-/// Writers that never rest, in the runs that look for the best sustained rate.
-const CLOSED_WRITERS: [u64; 2] = [2, 8];
-/// Writers, and their time, that bring a store into the state in which it is measured. After twenty seconds
-/// what they get done no longer falls.
-const PREPARE_WRITERS: u64 = 8;
-const PREPARE: Duration = Duration::from_secs(22);
-/// Not counted at the start of each run: by then writers that never rest are in their stall, and the gates
-/// of the arms have found their place.
-const WARM_UP: Duration = Duration::from_secs(4);
+/// Writers that never rest.
+const CLOSED_WRITERS: [u64; 2] = [8, 2];
+/// For so long they write before the arms' stores are copied off: until the lower levels owe what they owe
+/// in the long run in a store that is held at its soft limits, some 250 MiB by RocksDB's own estimate.
+///
+/// A store that is merely full takes twice as much for the first half minute, all of it on credit.
+const PREPARE: Duration = Duration::from_secs(8);
+/// So much longer they write before their rate is measured: by then it no longer falls, and what they owe no
+/// longer grows.
+const SETTLE: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(5)];
+/// Not counted at the start of each arm: by then the gates have found their place, and whom nobody holds back
+/// is in his stall. (The signal's own time is two seconds here, and its mean is two seconds late.)
+const WARM_UP: Duration = Duration::from_secs(12);
 /// The generator looks for what is due this often.
 const GENERATOR_PERIOD: Duration = Duration::from_micros(250);
 /// The generator's lateness at its 99th percentile above which a run says nothing.
@@ -64,8 +70,8 @@ pub(crate) struct Options {
     /// Seed of the schedule.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Seconds of each run that count. Below 8 they are too few to judge by.
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    /// Seconds of each run that count. With 8 the best sustained rate varies by 15 % from run to run.
+    #[arg(long, default_value_t = 20.0, value_parser = seconds)]
     seconds: f64,
     /// Print all figures, and how things stood every tenth of a second, as JSON.
     #[arg(long)]
@@ -142,53 +148,29 @@ fn run(options: &Options) -> Result<Outcome> {
     let dir = tempfile::tempdir()?;
     let clock = Clock::new();
     let measure = Duration::from_secs_f64(options.seconds);
-    let runs = CLOSED_WRITERS.len() + Arm::ALL.len();
-    let bar = progress_bar((WARM_UP + measure) * runs as u32);
+    let closed: Duration = SETTLE.iter().map(|&settle| settle + measure).sum();
+    let bar = progress_bar(closed + (WARM_UP + measure) * Arm::ALL.len() as u32);
 
-    bar.set_message("loading");
-    let name = |run: usize| dir.path().join(format!("run-{run}"));
-    let prepared: Vec<_> = (0..runs).map(name).collect();
-    prepare(&dir.path().join("base"), &prepared, options.seed, &clock)?;
-    let mut prepared = prepared.into_iter();
-    let mut open = |signal: bool| -> Result<Store> {
-        let path = prepared
-            .next()
-            .ok_or("fewer stores were prepared than there are runs")?;
-        Ok(Store::open(path, options_of_store(signal))?)
-    };
+    bar.set_message("preparing");
+    let store = prepare(&dir.path().join("base"), options.seed, &clock)?;
+    let path = |arm: Arm| dir.path().join(arm.name());
+    for arm in Arm::ALL {
+        store.checkpoint(path(arm))?;
+    }
     let mut closed = Vec::new();
-    let best = cinnamon_rocks::env("BEST", 0.0);
-    if best > 0.0 {
-        closed.push(Closed {
-            writers: 0,
-            writes_per_s: best,
-            seen: Seen::default(),
-        });
+    for (writers, settle) in CLOSED_WRITERS.into_iter().zip(SETTLE) {
+        bar.set_message(format!("{writers} writers that never rest"));
+        let server = Server::new(Arm::NoControl, store.clone(), clock.clone(), settle);
+        closed.push(closed_loop(&server, writers, measure, options.seed, &bar)?);
     }
-    for writers in CLOSED_WRITERS {
-        if best > 0.0 {
-            continue;
-        }
-        bar.set_message(format!("{writers} writers"));
-        let store = open(false)?;
-        closed.push(closed_loop(
-            &store,
-            writers,
-            measure,
-            options.seed,
-            &clock,
-            &bar,
-        )?);
-    }
+    drop(store);
     let mut runs = Vec::new();
     for arm in Arm::ALL {
-        if cinnamon_rocks::env("ONLY", 0.0) > 0.0 && arm != Arm::WriteStall {
-            continue;
-        }
         bar.set_message(arm.name());
-        let store = open(arm == Arm::WriteStall)?;
+        let store = Store::open(path(arm), options_of_store(arm == Arm::WriteStall))?;
         let schedule = Schedule::new(LOAD * best_per_s(&closed), options.seed);
-        runs.push(run_arm(arm, store, schedule, measure, &clock, &bar));
+        let server = Server::new(arm, store, clock.clone(), WARM_UP);
+        runs.push(run_arm(&server, schedule, measure, &bar));
     }
     bar.finish_and_clear();
     Ok(Outcome {
@@ -202,51 +184,36 @@ fn run(options: &Options) -> Result<Outcome> {
 fn unthrottled(signal: bool) -> StoreOptions {
     let mut options = StoreOptions::default();
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
-    options.write_buffer_bytes =
-        (cinnamon_rocks::env("MEMT", 1.0) * WRITE_BUFFER_BYTES as f64) as u64;
+    options.write_buffer_bytes = WRITE_BUFFER_BYTES;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;
-    options.triggers.l0_stop = cinnamon_rocks::env("STOP", 36.0) as u32; options.triggers.l0_compaction = cinnamon_rocks::env("TRIG", 4.0) as u32; options.write_stall = signal;
+    options.triggers.l0_stop = L0_STOP_TRIGGER;
+    options.write_stall = signal;
     options
 }
 
 fn options_of_store(signal: bool) -> StoreOptions {
     let mut options = unthrottled(signal);
-    options.background_bytes_per_s = Some((cinnamon_rocks::env("BG", 64.0) * 1048576.0) as u64);
-    let _ = BACKGROUND_BYTES_PER_S;
-    options.background_jobs_max = cinnamon_rocks::env("JOBS", 2.0) as u32;
+    options.background_bytes_per_s = Some(BACKGROUND_BYTES_PER_S);
     options
 }
 
-/// Makes a store for each run: filled, written to until its lower levels owe what they owe in the long run,
-/// and left alone until L0 is empty.
-///
-/// A store that is merely full takes twice as much for the first half minute, all of it on credit: what
-/// lower levels owe grows, and no rate measured meanwhile can be sustained.
-fn prepare(base: &Path, copies: &[PathBuf], seed: u64, clock: &Clock) -> Result<()> {
+/// A store that is full, in debt, and at rest in L0.
+fn prepare(path: &Path, seed: u64, clock: &Clock) -> Result<Store> {
     const REST_MAX: Duration = Duration::from_secs(20);
-    let store = Store::open(base, unthrottled(false))?;
+    let store = Store::open(path, unthrottled(false))?;
     store.controller().set_mode(Mode::Off);
     let request = Request::new(Tier::T1);
     let mut value = [0; VALUE_BYTES];
-    for row in 0..rows() {
+    for row in 0..ROWS {
         load::fill(&mut value, row);
         store.put(&request, &row.to_be_bytes(), &value)?;
     }
     drop(store);
-    let store = Store::open(base, options_of_store(false))?;
+    let store = Store::open(path, options_of_store(false))?;
     store.controller().set_mode(Mode::Off);
-    let over = AtomicBool::new(false);
-    let written = AtomicU64::new(0);
-    thread::scope(|scope| {
-        let write = |number| write_on(&store, seed ^ number << 48, &over, &written);
-        let spawn = |number| scope.spawn(move || write(number));
-        let threads: Vec<_> = (1..=PREPARE_WRITERS).map(spawn).collect();
-        pause(Duration::from_secs_f64(cinnamon_rocks::env(
-            "PREP",
-            PREPARE.as_secs_f64(),
-        )));
-        over.store(true, Ordering::Release);
-        threads.into_iter().try_for_each(join)
+    let none = AtomicU64::new(0);
+    write_on(&store, CLOSED_WRITERS[0], seed << 32, &none, || {
+        pause(PREPARE);
     })?;
     let start = clock.now();
     let few = u64::from(StoreOptions::default().triggers.l0_compaction);
@@ -256,53 +223,22 @@ fn prepare(base: &Path, copies: &[PathBuf], seed: u64, clock: &Clock) -> Result<
         }
         pause(Duration::from_millis(5));
     }
-    for copy in copies {
-        store.checkpoint(copy)?;
-    }
-    Ok(())
+    Ok(store)
 }
 
-/// Writes without a rest until it is `over`.
-fn write_on(
-    store: &Store,
-    seed: u64,
-    over: &AtomicBool,
-    written: &AtomicU64,
-) -> std::result::Result<(), StoreError> {
-    let mut rng = Rng::new(seed);
-    let mut value = [0; VALUE_BYTES];
-    while !over.load(Ordering::Acquire) {
-        let key = rng.bits() % rows();
-        load::fill(&mut value, rng.bits());
-        store.put(&Request::new(Tier::T1), &key.to_be_bytes(), &value)?;
-        written.fetch_add(1, Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// What writers that never rest get done, the stalls included.
+/// What so many writers that never rest get done, RocksDB's delays and stops included.
 fn closed_loop(
-    store: &Store,
+    server: &Server,
     writers: u64,
     measure: Duration,
     seed: u64,
-    clock: &Clock,
     bar: &ProgressBar,
 ) -> Result<Closed> {
-    store.controller().set_mode(Mode::Off);
-    let over = AtomicBool::new(false);
-    let server = Server::new(Arm::NoControl, store.clone(), clock.clone(), WARM_UP);
-    let write = |number| write_on(store, seed ^ number << 32, &over, server.written());
-    let (seen, writes_per_s, done) = thread::scope(|scope| {
-        let spawn = |number| scope.spawn(move || write(number));
-        let threads: Vec<_> = (1..=writers).map(spawn).collect();
-        let (seen, writes_per_s) = watch(&server, measure, clock, bar);
-        over.store(true, Ordering::Release);
-        let done: std::result::Result<Vec<()>, StoreError> =
-            threads.into_iter().map(join).collect();
-        (seen, writes_per_s, done)
+    let seed = seed << 32 ^ writers << 16;
+    let seen = write_on(server.store(), writers, seed, server.written(), || {
+        watch(server, measure, bar)
     });
-    done?;
+    let (seen, writes_per_s) = seen?;
     Ok(Closed {
         writers,
         writes_per_s,
@@ -310,43 +246,60 @@ fn closed_loop(
     })
 }
 
-fn run_arm(
-    arm: Arm,
-    store: Store,
-    schedule: Schedule,
-    measure: Duration,
-    clock: &Clock,
-    bar: &ProgressBar,
-) -> ArmRun {
+/// Lets so many threads write without a rest for as long as `meanwhile` takes.
+fn write_on<T>(
+    store: &Store,
+    writers: u64,
+    seed: u64,
+    written: &AtomicU64,
+    meanwhile: impl FnOnce() -> T,
+) -> std::result::Result<T, StoreError> {
+    let over = AtomicBool::new(false);
+    let write = |number| {
+        let mut rng = Rng::new(seed ^ number);
+        let mut value = [0; VALUE_BYTES];
+        while !over.load(Ordering::Acquire) {
+            let key = rng.bits() % ROWS;
+            load::fill(&mut value, rng.bits());
+            store.put(&Request::new(Tier::T1), &key.to_be_bytes(), &value)?;
+            written.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok::<(), StoreError>(())
+    };
+    thread::scope(|scope| {
+        let write = &write;
+        let spawn = |number| scope.spawn(move || write(number));
+        let threads: Vec<_> = (0..writers).map(spawn).collect();
+        let seen = meanwhile();
+        over.store(true, Ordering::Release);
+        threads.into_iter().try_for_each(join)?;
+        Ok(seen)
+    })
+}
+
+fn run_arm(server: &Server, schedule: Schedule, measure: Duration, bar: &ProgressBar) -> ArmRun {
     let options = options_of_store(false);
-    let server = Server::new(arm, store, clock.clone(), WARM_UP);
-    let end = WARM_UP + measure;
     let pools = [
         (Kind::Read, options.read_limit),
         (Kind::Write, options.write_limit),
     ];
     thread::scope(|scope| {
-        let work = |kind| {
-            let server = &server;
-            scope.spawn(move || server.work(kind))
-        };
+        let work = |kind| scope.spawn(move || server.work(kind));
         let threads: Vec<_> = pools
             .into_iter()
             .flat_map(|(kind, threads)| (0..threads).map(move |_| kind))
             .map(work)
             .collect();
-        let generator = scope.spawn(|| generate(&server, schedule, end, clock));
-        let (seen, writes_per_s) = watch(&server, measure, clock, bar);
+        let generator = scope.spawn(move || generate(server, schedule, WARM_UP + measure));
+        let (seen, writes_per_s) = watch(server, measure, bar);
         let (mut stats, lateness_us) = join(generator);
         // Who was taken in may still be answered in time.
         pause(stats::DEADLINE);
         server.stop();
-        threads
-            .into_iter()
-            .map(join)
-            .for_each(|part| stats.add(&part));
+        let parts = threads.into_iter().map(join);
+        parts.for_each(|part| stats.add(&part));
         ArmRun {
-            arm,
+            arm: server.arm(),
             stats,
             seen,
             writes_per_s,
@@ -356,53 +309,42 @@ fn run_arm(
 }
 
 /// Watches a run to its end: what was seen, and writes per second, both without the warm-up.
-fn watch(server: &Server, measure: Duration, clock: &Clock, bar: &ProgressBar) -> (Seen, f64) {
+fn watch(server: &Server, measure: Duration, bar: &ProgressBar) -> (Seen, f64) {
+    let written = || server.written().load(Ordering::Relaxed);
     let mut seen = Seen::default();
     let (mut last, mut from) = (Duration::ZERO, None);
     loop {
-        let at = clock.now().saturating_duration_since(server.start());
-        let counts = at >= WARM_UP;
+        let at = server.elapsed();
+        let counts = at >= server.warm_up();
         if counts && from.is_none() {
-            from = Some((at, server.written().load(Ordering::Relaxed)));
+            from = Some((at, written()));
         }
-        seen.look(
-            server.store(),
-            server.written().load(Ordering::Relaxed),
-            at,
-            at - last,
-            counts,
-        );
+        seen.look(server.store(), written(), at, at - last, counts);
         bar.inc((at - last).as_millis() as u64);
         last = at;
-        if at >= WARM_UP + measure {
+        if at >= server.warm_up() + measure {
             break;
         }
         pause(watch::PERIOD);
     }
     let (from, before) = from.unwrap_or((last, 0));
-    let writes = server.written().load(Ordering::Relaxed) - before;
+    let writes = written() - before;
     (seen, writes as f64 / (last - from).as_secs_f64())
 }
 
 /// Offers each request of the schedule when it is due.
-fn generate(
-    server: &Server,
-    schedule: Schedule,
-    end: Duration,
-    clock: &Clock,
-) -> (Stats, Histogram<u64>) {
+fn generate(server: &Server, schedule: Schedule, end: Duration) -> (Stats, Histogram<u64>) {
     // Refused without the right to; the lateness is measured either way.
     let _refused = rustix::process::setpriority_process(None, -10);
     let mut stats = Stats::new();
     let mut lateness_us = histogram();
-    let mut now = clock.now();
+    let mut now = server.elapsed();
     for arrival in schedule.take_while(|arrival| arrival.at < end) {
-        let due = server.start() + arrival.at;
-        while now < due {
+        while now < arrival.at {
             pause(GENERATOR_PERIOD);
-            now = clock.now();
+            now = server.elapsed();
         }
-        lateness_us.saturating_record(now.saturating_duration_since(due).as_micros() as u64);
+        lateness_us.saturating_record((now - arrival.at).as_micros() as u64);
         server.offer(&mut stats, arrival, now);
     }
     (stats, lateness_us)

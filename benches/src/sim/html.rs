@@ -163,6 +163,7 @@ mod tests {
         let bins = (0..40).map(|i| {
             let busy = i >= 20;
             Bin {
+                pressure: [1.0, 0.0],
                 offered: [20, 280, 200, 200, 150, 150].map(|n| if busy { 2 * n } else { n }),
                 good: [20, 280, 200, 200, 100, 0].map(|n| if busy { n } else { n / 2 }),
                 oracle: 700,

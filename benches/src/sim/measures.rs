@@ -515,6 +515,7 @@ mod tests {
             request,
             level: tier * 128,
             phase: 0,
+            lane: 0,
             attempt: 0,
             end,
         }

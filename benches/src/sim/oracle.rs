@@ -146,6 +146,7 @@ mod tests {
             request,
             level,
             phase: 0,
+            lane: 0,
             attempt: 0,
             end: End::Late,
         }

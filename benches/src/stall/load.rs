@@ -5,17 +5,15 @@ use std::time::Duration;
 use cinnamon_core::Tier;
 use cinnamon_core::simulation::Rng;
 
-/// Rows in the store: 160 MB, so that compactions have levels to work on.
-pub(crate) fn rows() -> u64 {
-    cinnamon_rocks::env("ROWS", 40_000.0) as u64
-}
+/// Rows in the store: 80 MB, so that compactions have levels to work on.
+pub(crate) const ROWS: u64 = 20_000;
 /// Bytes of a value. They are noise: compaction has to write them all.
 pub(crate) const VALUE_BYTES: usize = 4_000;
 /// Offered writes, as a multiple of the best sustained rate.
-pub(crate) const LOAD: f64 = 2.5;
+pub(crate) const LOAD: f64 = 2.0;
 /// Reads a write. A read finds its row in the page cache and keeps no disk busy.
 const READS: f64 = 1.0;
-/// Share of offers per tier, as in `lab demo`: t0 and t1 are 0.75 of the best sustained rate.
+/// Share of offers per tier, as in `lab demo`: t0 and t1 are 0.6 of the best sustained rate.
 const MIX: [f64; 6] = [0.02, 0.28, 0.20, 0.20, 0.15, 0.15];
 /// Distinct callers.
 const CALLERS: u64 = 100_000;
@@ -59,7 +57,7 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     /// `writes_per_s` writes a second, and reads in proportion.
-    pub(crate) fn new(writes_per_s: f64, seed: u64) -> Self {
+    pub(crate) const fn new(writes_per_s: f64, seed: u64) -> Self {
         Self {
             gap_mean_s: 1.0 / (writes_per_s * (1.0 + READS)),
             rng: Rng::new(seed),
@@ -79,7 +77,7 @@ impl Iterator for Schedule {
             kind: if reads { Kind::Read } else { Kind::Write },
             tier: Tier::ALL[self.rng.weighted(&MIX)],
             caller: self.rng.bits() % CALLERS,
-            key: self.rng.bits() % rows(),
+            key: self.rng.bits() % ROWS,
         })
     }
 }

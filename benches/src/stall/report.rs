@@ -35,7 +35,7 @@ pub(super) fn print(outcome: &Outcome) -> ExitCode {
         );
     }
     println!(
-        "best sustained: {best:.0} writes/s; offered {LOAD} times that and as many reads; {} s a run after {} s that do \
+        "best sustained: {best:.0} writes/s; offered {LOAD} times that and as many reads; {} s a run; an arm's first {} s do \
          not count; an answer counts within {} s; seed {}",
         outcome.seconds,
         WARM_UP.as_secs(),
@@ -176,12 +176,15 @@ fn is_valid(outcome: &Outcome) -> bool {
 }
 
 fn stalls(seen: &Seen) -> String {
+    let (from, to) = seen.debt_mib.unwrap_or((0, 0));
     format!(
-        "RocksDB delayed {:.1} s and stopped {:.1} s; L0 {:.1} files, at most {}",
+        "RocksDB delayed {:.1} s and stopped {:.1} s; L0 {:.1} files, at most {}; debt {} to {} MiB",
         seen.delayed_s,
         seen.stopped_s,
         seen.l0_files_mean(),
-        seen.l0_files_max
+        seen.l0_files_max,
+        from,
+        to
     )
 }
 

@@ -37,25 +37,18 @@ impl Arm {
     }
 }
 
-/// A request inside the server.
-#[derive(Clone, Copy)]
-struct Job {
-    arrival: Arrival,
-    due: Instant,
-}
-
 enum Task {
     /// To run without asking.
-    Unasked(Job),
+    Unasked(Arrival),
     /// To run with its permit.
-    Admitted(Job, OwnedPermit),
+    Admitted(Arrival, OwnedPermit),
     /// To look at: something happened to its admission.
     Look(Arc<Waiting>),
 }
 
 /// A request whose admission is under way.
 struct Waiting {
-    pending: Mutex<Option<(Job, AdmitOwned)>>,
+    pending: Mutex<Option<(Arrival, AdmitOwned)>>,
     tasks: Sender<Task>,
 }
 
@@ -103,8 +96,18 @@ impl Server {
         &self.store
     }
 
-    pub(crate) const fn start(&self) -> Instant {
-        self.start
+    pub(crate) const fn arm(&self) -> Arm {
+        self.arm
+    }
+
+    /// Time since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.start)
+    }
+
+    /// What is due in this time after the start is not counted.
+    pub(crate) const fn warm_up(&self) -> Duration {
+        self.warm_up
     }
 
     /// Writes that RocksDB has taken so far.
@@ -112,21 +115,18 @@ impl Server {
         &self.written
     }
 
-    /// Takes a request in at `now`.
-    pub(crate) fn offer(&self, stats: &mut Stats, arrival: Arrival, now: Instant) {
-        let job = Job {
-            arrival,
-            due: self.start + arrival.at,
-        };
+    /// Takes a request in at `now` after the start.
+    pub(crate) fn offer(&self, stats: &mut Stats, arrival: Arrival, now: Duration) {
+        let kind = arrival.kind;
         if self.counts(&arrival) {
             stats.cell_mut(arrival.kind, arrival.tier).offered += 1;
         }
         let (operation, request) = request(&arrival);
         if self.arm == Arm::NoControl {
-            self.send(Task::Unasked(job));
+            self.send(kind, Task::Unasked(arrival));
             return;
         }
-        let left = DEADLINE.saturating_sub(now.saturating_duration_since(job.due));
+        let left = DEADLINE.saturating_sub(now.saturating_sub(arrival.at));
         let waiting = Arc::new(Waiting {
             pending: Mutex::new(None),
             tasks: self.channels[arrival.kind as usize].0.clone(),
@@ -139,9 +139,9 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner);
         let mut admit = self.store.admit(operation, &request.time_left(left));
         match admit.poll_admit(&waker) {
-            Poll::Ready(Ok(permit)) => self.send(Task::Admitted(job, permit)),
+            Poll::Ready(Ok(permit)) => self.send(kind, Task::Admitted(arrival, permit)),
             Poll::Ready(Err(rejected)) => self.refuse(stats, &arrival, rejected.reason()),
-            Poll::Pending => *pending = Some((job, admit)),
+            Poll::Pending => *pending = Some((arrival, admit)),
         }
     }
 
@@ -154,8 +154,8 @@ impl Server {
                 continue;
             };
             match task {
-                Task::Unasked(job) => self.run(&mut stats, &job, None),
-                Task::Admitted(job, permit) => self.run(&mut stats, &job, Some(permit)),
+                Task::Unasked(arrival) => self.run(&mut stats, &arrival, None),
+                Task::Admitted(arrival, permit) => self.run(&mut stats, &arrival, Some(permit)),
                 Task::Look(waiting) => self.look(&mut stats, &waiting),
             }
         }
@@ -172,21 +172,20 @@ impl Server {
             .pending
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let Some((job, mut admit)) = pending.take() else {
+        let Some((arrival, mut admit)) = pending.take() else {
             return;
         };
         match admit.poll_admit(&Waker::from(Arc::clone(waiting))) {
             Poll::Ready(Ok(permit)) => {
                 drop(pending);
-                self.run(stats, &job, Some(permit));
+                self.run(stats, &arrival, Some(permit));
             }
-            Poll::Ready(Err(rejected)) => self.refuse(stats, &job.arrival, rejected.reason()),
-            Poll::Pending => *pending = Some((job, admit)),
+            Poll::Ready(Err(rejected)) => self.refuse(stats, &arrival, rejected.reason()),
+            Poll::Pending => *pending = Some((arrival, admit)),
         }
     }
 
-    fn run(&self, stats: &mut Stats, job: &Job, permit: Option<OwnedPermit>) {
-        let arrival = &job.arrival;
+    fn run(&self, stats: &mut Stats, arrival: &Arrival, permit: Option<OwnedPermit>) {
         let done = match arrival.kind {
             Kind::Read => get(&self.store, arrival, permit),
             Kind::Write => put(&self.store, arrival, permit),
@@ -196,7 +195,7 @@ impl Server {
         }
         match done {
             Ok(()) if self.counts(arrival) => {
-                let latency = self.clock.now().saturating_duration_since(job.due);
+                let latency = self.elapsed().saturating_sub(arrival.at);
                 stats.done(arrival.kind, arrival.tier, latency);
             }
             Ok(()) => {}
@@ -206,8 +205,7 @@ impl Server {
     }
 
     fn refuse(&self, stats: &mut Stats, arrival: &Arrival, reason: Reason) {
-        let at = self.clock.now().saturating_duration_since(self.start);
-        stats.note_refusal(arrival.tier, at);
+        stats.note_refusal(arrival.tier, self.elapsed());
         if self.counts(arrival) {
             stats.refuse(arrival.kind, arrival.tier, reason);
         }
@@ -217,11 +215,7 @@ impl Server {
         arrival.at >= self.warm_up
     }
 
-    fn send(&self, task: Task) {
-        let kind = match &task {
-            Task::Unasked(job) | Task::Admitted(job, _) => job.arrival.kind,
-            Task::Look(_) => return,
-        };
+    fn send(&self, kind: Kind, task: Task) {
         let _never_closed_while_we_hold_a_receiver = self.channels[kind as usize].0.send(task);
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Seen {
     /// When it first did not, since the start.
     pub(crate) first_stop_s: Option<f64>,
     pub(crate) first_delay_s: Option<f64>,
+    /// Compaction debt when the run began to count, and at its end, MiB.
+    pub(crate) debt_mib: Option<(u64, u64)>,
     pub(crate) l0_files_max: u64,
     l0_files_sum: u64,
     samples: u64,
@@ -81,6 +83,8 @@ impl Seen {
         if counts {
             self.stopped_s += if stopped { dt_s } else { 0.0 };
             self.delayed_s += if delayed > 0 && !stopped { dt_s } else { 0.0 };
+            let debt = gauges.pending_compaction_bytes.unwrap_or(0) >> 20;
+            self.debt_mib = Some((self.debt_mib.map_or(debt, |(from, _)| from), debt));
             self.l0_files_max = self.l0_files_max.max(files);
             self.l0_files_sum += files;
             *self.bound_s.entry(bound_by.to_owned()).or_default() += dt_s;
