@@ -65,8 +65,8 @@ fn errors_engage_on_overload_and_leave_a_normal_day_alone() {
     assert_eq!(name, "signal errors");
     let budget_per_s = signal.budget_per_s.unwrap();
     assert!(
-        budget_per_s > 2_400.0,
-        "its own errors do not confirm it: {budget_per_s}"
+        budget_per_s > 1_900.0,
+        "half of what is asked, for its own errors do not confirm it: {budget_per_s}"
     );
 
     bench.overloaded_of_100 = 0;
