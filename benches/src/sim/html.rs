@@ -263,6 +263,7 @@ mod tests {
             "<b>Threshold</b>",
             "No threshold: the gate stayed open to every tier.",
             "<b>Success per tier</b>",
+            "<b>Pressure</b>",
             "<b>Wait in the queue</b>",
             "<b>shed</b> 12,345 (31\u{202f}%)",
             "<b>backlog</b> 50\u{202f}%",
@@ -271,8 +272,8 @@ mod tests {
         ] {
             assert!(page.contains(part), "missing: {part}");
         }
-        // Four pictures for cinnamon, three for the arm without a threshold.
-        assert_eq!(7, page.matches("<svg ").count());
+        // Five pictures for cinnamon, four for the arm without a threshold.
+        assert_eq!(9, page.matches("<svg ").count());
         assert!(!page.contains("only_reported"));
     }
 
@@ -307,7 +308,7 @@ mod tests {
         let mut one = chart("cinnamon");
         one.bins = vec![one.bins[39].clone()];
         one.phases.truncate(1);
-        assert_eq!(4, page(&[], &[one]).matches("<svg ").count());
+        assert_eq!(5, page(&[], &[one]).matches("<svg ").count());
     }
 
     #[test]
