@@ -1,4 +1,4 @@
-//! The stall experiment from the outside, much shortened: it runs, and says what it saw.
+//! The stall experiment from the outside: what it refuses before it starts anything.
 #![cfg(feature = "rocks")]
 #![allow(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
