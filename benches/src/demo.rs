@@ -26,7 +26,9 @@ use quanta::{Clock, Instant};
 
 use load::{Arrival, Phase, Schedule};
 use server::{Arm, ROW_BYTES, Server};
-use stats::{PhaseStats, histogram};
+use stats::PhaseStats;
+
+use crate::task::histogram;
 
 /// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
 const ROWS: u64 = 300_000;

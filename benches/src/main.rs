@@ -4,6 +4,8 @@
 mod demo;
 #[cfg(feature = "rocks")]
 mod stall;
+#[cfg(feature = "rocks")]
+mod task;
 
 use std::process::ExitCode;
 

@@ -29,8 +29,10 @@ use quanta::Clock;
 
 use load::{Kind, LOAD, ROWS, Schedule, VALUE_BYTES};
 use server::{Arm, Server};
-use stats::{Stats, histogram};
+use stats::Stats;
 use watch::Seen;
+
+use crate::task::histogram;
 
 /// Small memtables bring the store into its stall within seconds: with RocksDB's 64 MiB it takes minutes.
 const WRITE_BUFFER_BYTES: u64 = 512 << 10;

@@ -7,10 +7,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{AdmitOwned, Mode, OwnedPermit, Rejected, Request};
+use cinnamon_core::{Mode, OwnedPermit, Rejected, Request};
 use cinnamon_rocks::{Operation, Store, StoreError};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
@@ -18,6 +18,7 @@ use quanta::{Clock, Instant};
 use super::load::{Action, Arrival};
 use super::machine;
 use super::stats::{DEADLINE, PhaseStats};
+use crate::task::{Task, Waiting};
 
 /// Bytes that a decoded request holds while it is in the server.
 const BODY_BYTES: usize = 1_024;
@@ -47,36 +48,13 @@ pub(crate) struct Job {
     body: Box<[u8]>,
 }
 
-enum Task {
-    /// To run without asking.
-    Unasked(Job),
-    /// To run with its permit.
-    Admitted(Job, OwnedPermit),
-    /// To look at: something happened to its admission.
-    Look(Arc<Waiting>),
-}
-
-/// A request whose admission is under way.
-struct Waiting {
-    pending: Mutex<Option<(Job, AdmitOwned)>>,
-    tasks: Sender<Task>,
-}
-
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        let tasks = self.tasks.clone();
-        // After the end of a run nobody listens; nothing is lost.
-        let _closed = tasks.send(Task::Look(self));
-    }
-}
-
 /// The server's front: takes requests in.
 pub(crate) struct Server {
     arm: Arm,
     store: Store,
     clock: Clock,
-    tasks: Sender<Task>,
-    inbox: Receiver<Task>,
+    tasks: Sender<Task<Job>>,
+    inbox: Receiver<Task<Job>>,
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
 }
@@ -183,7 +161,7 @@ impl Server {
         self.stop.store(true, Ordering::Release);
     }
 
-    fn send(&self, task: Task) {
+    fn send(&self, task: Task<Job>) {
         let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
     }
 }
@@ -192,7 +170,7 @@ impl Server {
 pub(crate) struct Worker {
     store: Store,
     clock: Clock,
-    inbox: Receiver<Task>,
+    inbox: Receiver<Task<Job>>,
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
 }
@@ -219,7 +197,7 @@ impl Worker {
         stats
     }
 
-    fn look(&self, stats: &mut [PhaseStats], waiting: &Arc<Waiting>) {
+    fn look(&self, stats: &mut [PhaseStats], waiting: &Arc<Waiting<Job>>) {
         let mut pending = waiting
             .pending
             .lock()

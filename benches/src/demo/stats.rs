@@ -7,6 +7,7 @@ use cinnamon_core::{Reason, TIERS, Tier};
 use hdrhistogram::Histogram;
 
 use super::load::Arrival;
+use crate::task::histogram;
 
 /// An answer later than this after the request was due is worthless.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
@@ -133,15 +134,6 @@ impl PhaseStats {
             offered => sum(&self.good) as f64 / offered as f64,
         }
     }
-}
-
-/// 1 us to 10 min, two significant digits.
-pub(crate) fn histogram() -> Histogram<u64> {
-    #[expect(
-        clippy::expect_used,
-        reason = "the bounds are constants that the crate accepts"
-    )]
-    Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds are valid")
 }
 
 #[cfg(test)]

@@ -6,16 +6,17 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{AdmitOwned, Mode, OwnedPermit, Reason, Request};
+use cinnamon_core::{Mode, OwnedPermit, Reason, Request};
 use cinnamon_rocks::{Operation, Store, StoreError};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
 use super::load::{self, Arrival, Kind, VALUE_BYTES};
 use super::stats::{DEADLINE, Stats};
+use crate::task::{Task, Waiting};
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,27 +38,8 @@ impl Arm {
     }
 }
 
-enum Task {
-    /// To run without asking.
-    Unasked(Arrival),
-    /// To run with its permit.
-    Admitted(Arrival, OwnedPermit),
-    /// To look at: something happened to its admission.
-    Look(Arc<Waiting>),
-}
-
-/// A request whose admission is under way.
-struct Waiting {
-    pending: Mutex<Option<(Arrival, AdmitOwned)>>,
-    tasks: Sender<Task>,
-}
-
-impl Wake for Waiting {
-    fn wake(self: Arc<Self>) {
-        let tasks = self.tasks.clone();
-        let _the_server_is_gone = tasks.send(Task::Look(self));
-    }
-}
+/// Both ends of what the workers of one kind are fed by.
+type Channel = (Sender<Task<Arrival>>, Receiver<Task<Arrival>>);
 
 /// The server.
 pub(crate) struct Server {
@@ -68,7 +50,7 @@ pub(crate) struct Server {
     /// Requests due earlier than this after the start are not counted.
     warm_up: Duration,
     /// By kind.
-    channels: [(Sender<Task>, Receiver<Task>); 2],
+    channels: [Channel; 2],
     stop: AtomicBool,
     written: AtomicU64,
 }
@@ -167,7 +149,7 @@ impl Server {
         self.stop.store(true, Ordering::Release);
     }
 
-    fn look(&self, stats: &mut Stats, waiting: &Arc<Waiting>) {
+    fn look(&self, stats: &mut Stats, waiting: &Arc<Waiting<Arrival>>) {
         let mut pending = waiting
             .pending
             .lock()
@@ -215,7 +197,7 @@ impl Server {
         arrival.at >= self.warm_up
     }
 
-    fn send(&self, kind: Kind, task: Task) {
+    fn send(&self, kind: Kind, task: Task<Arrival>) {
         let _never_closed_while_we_hold_a_receiver = self.channels[kind as usize].0.send(task);
     }
 }

@@ -1,0 +1,41 @@
+//! What the servers of the experiments share: requests on their way to the workers, and how long they took.
+
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
+
+use cinnamon_core::{AdmitOwned, OwnedPermit};
+use crossbeam_channel::Sender;
+use hdrhistogram::Histogram;
+
+/// What a worker finds in its channel; a job of type `J` is what it is to run.
+pub(crate) enum Task<J> {
+    /// To run without asking.
+    Unasked(J),
+    /// To run with its permit.
+    Admitted(J, OwnedPermit),
+    /// To look at: something happened to its admission.
+    Look(Arc<Waiting<J>>),
+}
+
+/// A request whose admission is under way.
+pub(crate) struct Waiting<J> {
+    pub(crate) pending: Mutex<Option<(J, AdmitOwned)>>,
+    pub(crate) tasks: Sender<Task<J>>,
+}
+
+impl<J: Send + 'static> Wake for Waiting<J> {
+    fn wake(self: Arc<Self>) {
+        let tasks = self.tasks.clone();
+        // After the end of a run nobody listens; nothing is lost.
+        let _closed = tasks.send(Task::Look(self));
+    }
+}
+
+/// 1 us to 10 min, two significant digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    #[expect(
+        clippy::expect_used,
+        reason = "the bounds are constants that the crate accepts"
+    )]
+    Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds are valid")
+}
