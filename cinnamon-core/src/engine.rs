@@ -14,6 +14,7 @@
 //! | running | `finish` | (had its verdict) |
 
 mod outside;
+mod time;
 
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
@@ -45,8 +46,6 @@ const SWEEP_TARGETS_FIRST: f64 = 0.8;
 const IDLE_SLOTS_SHARE: u32 = 4;
 /// A gate that nobody moved for this long belongs to a dead or starved control thread: it opens.
 const GATE_STALE_NS: u64 = 2_000_000_000;
-/// A clock that steps back further than this was set; less is two threads racing for the lock.
-const STEP_BACK_NS: u64 = 1_000_000_000;
 /// Weight of one completion in its class's mean cost.
 const COST_GAIN: f64 = 1.0 / 32.0;
 
@@ -345,29 +344,6 @@ impl Engine {
         out.append(&mut self.effects);
     }
 
-    /// The clock's reading at the last call, for when the clock cannot be read.
-    pub(crate) const fn last_reading(&self) -> Instant {
-        Instant::from_nanos(self.now.as_nanos().saturating_sub(self.skew_ns))
-    }
-
-    /// The engine's time at this reading of the clock, which is not accounted for yet.
-    pub(crate) fn time_at(&self, reading: Instant) -> Instant {
-        if self.steps_back(reading) {
-            return self.now;
-        }
-        reading.after_nanos(self.skew_ns).max(self.now)
-    }
-
-    /// The engine's time as of its last step.
-    pub(crate) const fn time(&self) -> Instant {
-        self.now
-    }
-
-    /// What the clock read, or would have, when the engine's time was this.
-    pub(crate) const fn reading_of(&self, at: Instant) -> Instant {
-        Instant::from_nanos(at.as_nanos().saturating_sub(self.skew_ns))
-    }
-
     pub(crate) const fn waiting(&self) -> u32 {
         self.queue.len()
     }
@@ -387,31 +363,7 @@ impl Engine {
         self.queue.is_empty() && self.threshold.is_open() && self.steering.is_idle()
     }
 
-    /// Whether this reading lies so far before an earlier one that the clock must have been set, or
-    /// the reading be an old one.
-    pub(crate) const fn steps_back(&self, reading: Instant) -> bool {
-        self.now.nanos_since(reading.after_nanos(self.skew_ns)) > STEP_BACK_NS
-    }
-
     // ----- helpers
-
-    /// Brings engine time up to the clock's reading and accounts for the time between.
-    fn advance(&mut self, clock: Instant) -> Instant {
-        let mut now = clock.after_nanos(self.skew_ns);
-        if self.steps_back(clock) {
-            // The clock was set. (A smaller step is two threads racing for the lock.)
-            self.skew_ns = self.skew_ns.saturating_add(self.now.nanos_since(now));
-        }
-        now = now.max(self.now);
-        let dt_ns = now.nanos_since(self.now);
-        self.now = now;
-        if dt_ns > 0 {
-            let slots = self.slots();
-            self.steering
-                .passed(dt_ns as f64 * 1e-9, self.queue.cost(), slots);
-        }
-        now
-    }
 
     const fn slots(&self) -> Slots {
         Slots {

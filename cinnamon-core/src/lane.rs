@@ -1,15 +1,15 @@
-//! The handle callers hold, [`Lane`], and the futures it gives out.
+//! The handle callers hold: [`Lane`].
 //!
 //! Each call reads the clock once, locks the lane's mutex, lets the engine decide, and tells waiters
 //! what became of them after the mutex is released. Lock order: the controller's, then a lane's;
 //! never two lanes' at once. A panic under the lock does not spread: the lane is marked failed and
 //! from then on admits everything without a decision.
 
+mod admit;
+
 use std::fmt;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::admission::Admission;
@@ -26,7 +26,10 @@ use crate::request::{Class, Request};
 use crate::signal::Mode;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected};
-use crate::waiter::{Abandoned, Looked, Parker, Waiters};
+use crate::waiter::{Parker, Waiters};
+
+use admit::Pending;
+pub use admit::{Admit, AdmitOwned};
 
 /// A blocked thread looks for itself this often, so that even a dead control thread cannot hold it
 /// beyond its timeout. Ten looks a second cost a thousand blocked threads about 1 % of a core.
@@ -239,10 +242,7 @@ impl Lane {
     /// Dropping the future gives up the place in the queue. A slot granted before the drop was
     /// noticed goes to the next waiter; none is ever lost.
     pub const fn admit<'a>(&'a self, request: &Request) -> Admit<'a> {
-        Admit {
-            lane: self,
-            pending: Pending::Unoffered(*request),
-        }
+        Admit::new(self, request)
     }
 
     /// Like [`Lane::admit`], with a future and a permit that borrow nothing.
@@ -255,10 +255,7 @@ impl Lane {
     ///
     /// As [`Lane::admit`].
     pub fn admit_owned(&self, request: &Request) -> AdmitOwned {
-        AdmitOwned {
-            lane: self.clone(),
-            pending: Pending::Unoffered(*request),
-        }
+        AdmitOwned::new(self.clone(), request)
     }
 
     /// Waits for admission on the calling thread.
@@ -443,181 +440,5 @@ impl fmt::Debug for Lane {
         f.debug_struct("Lane")
             .field("name", &self.name())
             .finish_non_exhaustive()
-    }
-}
-
-/// An admission under way. Its owner must [`abandon`](Pending::abandon) it when it gives up.
-#[derive(Debug)]
-enum Pending {
-    Unoffered(Request),
-    Waiting(Request, u32),
-    Done,
-}
-
-impl Pending {
-    fn poll(&mut self, lane: &Lane, waker: &Waker) -> Poll<Result<Ticket, Rejected>> {
-        let polled = match *self {
-            Self::Unoffered(request) => match self.offer(lane, &request) {
-                Poll::Ready(result) => Poll::Ready(result),
-                Poll::Pending => self.look(lane, waker),
-            },
-            Self::Waiting(..) => {
-                // Whoever looks also keeps the time, should the control thread be late. That is a
-                // step of its own: its effects are in the cells once it is over.
-                lane.with(|engine, _, now| engine.expire(now));
-                self.look(lane, waker)
-            }
-            Self::Done => Poll::Pending,
-        };
-        if polled.is_ready() {
-            *self = Self::Done;
-        }
-        polled
-    }
-
-    fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
-        let offered = lane.with(|engine, waiters, now| {
-            let offered = engine.offer(now, request, Some(waiters.next_token()));
-            let token = match offered {
-                Offered::Waiting(id) => Some(waiters.wait(id)),
-                _ => None,
-            };
-            let waits = token.is_some() || engine.waits_in_shadow();
-            (offered, token, waits.then(|| engine.next_wakeup()))
-        });
-        if let Some((offered, token, wakeup)) = &offered {
-            if let Some(token) = *token {
-                *self = Self::Waiting(*request, token);
-            }
-            if let Some(wakeup) = *wakeup {
-                lane.shared.waiter_came(wakeup);
-            }
-            lane.tell_offer(request, OfferAnswer::of(offered));
-        }
-        match offered {
-            Some((Offered::Admitted(ticket), ..)) => Poll::Ready(Ok(ticket)),
-            Some((Offered::Rejected(rejected), ..)) => Poll::Ready(Err(rejected)),
-            Some((Offered::Waiting(_), ..)) => Poll::Pending,
-            None => Poll::Ready(lane.past_the_engine(request)),
-        }
-    }
-
-    /// Looks what became of it, and leaves `waker` if nothing did.
-    fn look(&self, lane: &Lane, waker: &Waker) -> Poll<Result<Ticket, Rejected>> {
-        let Self::Waiting(request, token) = *self else {
-            return Poll::Pending;
-        };
-        let mut looked = lane.with(|_, waiters, _| waiters.look(token, waker));
-        if let Some(Looked::NoWaker) = looked {
-            // Cloned before the lock, and what it replaces dropped after it. It may have been
-            // resolved while no waker was there, so look once more.
-            let waker = waker.clone();
-            let replaced = lane.with(|_, waiters, _| waiters.leave_waker(token, waker));
-            drop(replaced);
-            looked = lane.with(|_, waiters, _| waiters.look(token, Waker::noop()));
-        }
-        match looked {
-            Some(Looked::Resolved(result)) => Poll::Ready(result),
-            Some(Looked::Waiting | Looked::NoWaker) => Poll::Pending,
-            None => Poll::Ready(lane.past_the_engine(&request)),
-        }
-    }
-
-    fn abandon(&mut self, lane: &Lane) {
-        let Self::Waiting(_, token) = std::mem::replace(self, Self::Done) else {
-            return;
-        };
-        let waker = lane.with(|engine, waiters, now| {
-            let (abandoned, waker) = waiters.abandon(token);
-            match abandoned {
-                Some(Abandoned::Waiting(id)) => {
-                    engine.cancel(now, id);
-                }
-                Some(Abandoned::Granted(ticket)) => engine.finish(now, &ticket, None),
-                Some(Abandoned::Refused) | None => {}
-            }
-            waker
-        });
-        drop(waker);
-        lane.shared.slot_freed();
-    }
-}
-
-/// Waits for admission; see [`Lane::admit`]. Polled again after it was ready, it stays pending.
-#[derive(Debug)]
-#[must_use = "nothing is offered until the future is polled"]
-pub struct Admit<'a> {
-    lane: &'a Lane,
-    pending: Pending,
-}
-
-/// Waits for admission; see [`Lane::admit_owned`]. Polled again after it was ready, it stays pending.
-#[derive(Debug)]
-#[must_use = "nothing is offered until the future is polled"]
-pub struct AdmitOwned {
-    lane: Lane,
-    pending: Pending,
-}
-
-impl<'a> Admit<'a> {
-    /// One step of the admission, for event loops (epoll, io_uring) without futures: `waker` is
-    /// called, from any thread, when it is worth polling again. Make one from your own type with
-    /// [`std::task::Wake`]. Only the last waker given is called.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lane::admit`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Drop the value to give up, as with [`Lane::admit`].
-    pub fn poll_admit(&mut self, waker: &Waker) -> Poll<Result<Permit<'a>, Rejected>> {
-        let lane = self.lane;
-        let polled = self.pending.poll(lane, waker);
-        polled.map_ok(|ticket| Permit::new(lane, ticket))
-    }
-}
-
-impl AdmitOwned {
-    /// Like [`Admit::poll_admit`], with a permit that borrows nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lane::admit`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Drop the value to give up, as with [`Lane::admit`].
-    pub fn poll_admit(&mut self, waker: &Waker) -> Poll<Result<OwnedPermit, Rejected>> {
-        let polled = self.pending.poll(&self.lane, waker);
-        polled.map_ok(|ticket| OwnedPermit::new(self.lane.clone(), ticket))
-    }
-}
-
-impl<'a> Future for Admit<'a> {
-    type Output = Result<Permit<'a>, Rejected>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_admit(cx.waker())
-    }
-}
-
-impl Future for AdmitOwned {
-    type Output = Result<OwnedPermit, Rejected>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_admit(cx.waker())
-    }
-}
-
-impl Drop for Admit<'_> {
-    fn drop(&mut self) {
-        self.pending.abandon(self.lane);
-    }
-}
-
-impl Drop for AdmitOwned {
-    fn drop(&mut self) {
-        self.pending.abandon(&self.lane);
     }
 }
