@@ -378,7 +378,7 @@ impl Shared {
             self.ticks_late.fetch_add(1, Ordering::Relaxed);
         }
         let dt_s = now.nanos_since(control.last_tick) as f64 * 1e-9;
-        control.last_tick = control.last_tick.max(now);
+        control.last_tick = now;
         if let Some(config) = lock(&self.next_config).take() {
             self.put_in_force(control, config, now, wakers);
         }

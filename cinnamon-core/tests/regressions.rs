@@ -14,8 +14,8 @@ use cinnamon_core::simulation::{
     Arrivals, Clients, Phase, PhaseReport, Scenario, Service, Shape, VirtualController,
 };
 use cinnamon_core::{
-    AdmitOwned, Clock, Completion, Config, Controller, Instant, Lane, LaneSnapshot, ManualClock,
-    OwnedPermit, Reason, Request, Settings, Tier,
+    AdmitOwned, Clock, Completion, Config, Controller, HealthState, Instant, Lane, LaneSnapshot,
+    ManualClock, OwnedPermit, Reason, Request, Settings, Tier,
 };
 use support::*;
 
@@ -342,6 +342,30 @@ fn the_control_thread_goes_on_when_the_clock_is_set_back() {
     ticks_beyond(2);
     clock.set(Instant::from_nanos(10));
     ticks_beyond(controller.snapshot().ticks + 2);
+}
+
+/// After the clock was set back by an hour the health stood still for an hour, and each tick was counted as late.
+#[test]
+fn health_and_late_ticks_go_on_when_the_clock_is_set_back() {
+    let (controller, lane, clock) = manual(2);
+    let _held = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+    let tick_for = |ticks: u32| {
+        for _ in 0..ticks {
+            clock.advance(Duration::from_micros(20_100));
+            let _permit = lane.try_admit(&Request::new(Tier::T1));
+            controller.tick(clock.now());
+        }
+        controller.snapshot()
+    };
+    clock.set(Instant::from_nanos(3_600_000_000_000));
+    controller.report_canary(false);
+    assert_eq!(tick_for(5).health.state, HealthState::Saturated);
+    controller.report_canary(true);
+    clock.set(Instant::from_nanos(10));
+    let before = controller.snapshot().ticks_late;
+    let after = tick_for(500);
+    assert!(after.health.state < HealthState::Saturated);
+    assert!(after.ticks_late <= before + 1, "{}", after.ticks_late);
 }
 
 fn simulated(scenario: &Scenario) -> (PhaseReport, LaneSnapshot) {
