@@ -417,7 +417,7 @@ impl Shared {
             (*threshold, *flow, of_lane) = ticked.unwrap_or(open);
             decision.lanes.push(of_lane);
         }
-        control.selector.tick(now, &control.flows, |lane, levels| {
+        control.selector.tick(dt_s, &control.flows, |lane, levels| {
             self.lanes[lane].with_wakers(Some(now), wakers, |engine, _, _| {
                 engine.add_levels(levels);
             });

@@ -28,7 +28,7 @@ pub struct Explanation {
     pub binding: Binding,
     /// The same in words.
     pub bound_by: String,
-    /// Free slots of the lane, and requests that wait for one.
+    /// Free slots of the lane.
     pub free: u32,
     /// Requests that wait.
     pub waiting: u32,
@@ -98,7 +98,7 @@ pub struct LaneDecision {
     pub own_threshold_levels: f64,
     /// What that law lets in, cost per second; `None` when open.
     pub budget_per_s: Option<f64>,
-    /// What is offered, begins to run, and can be served, cost per second.
+    /// Cost per second that is offered.
     pub offered_per_s: f64,
     /// Cost per second that begins to run.
     pub admitted_per_s: f64,

@@ -8,6 +8,7 @@
 //! | from | to | when, without a break for |
 //! |---|---|---|
 //! | healthy | stressed | something is refused, or headroom is under 0.20: 0.5 s |
+//! | healthy | saturated | the canary failed: at once |
 //! | stressed | saturated | over 1 % of the protected work is refused: 1 s; or the canary failed |
 //! | saturated | stressed | less than that is, and the canary works: 3 s |
 //! | stressed | healthy | nothing is refused and headroom is over 0.30: 3 s |

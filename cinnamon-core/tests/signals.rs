@@ -10,6 +10,13 @@ use cinnamon_core::{
 };
 use support::signals::*;
 
+/// Four requests in ten, served like the others.
+const WRITES: Writes = Writes {
+    share: 0.4,
+    parallelism: 10,
+    mean_s: 0.02,
+};
+
 #[test]
 fn a_lagging_follower_is_held_at_its_target_by_refusing_the_least_important() {
     // Half of what the leader can do, then a quarter of it, then more than is ever asked.
@@ -201,11 +208,7 @@ fn no_t3_read_is_admitted_while_t1_writes_are_shed_for_the_same_disk() {
     );
     debt.lane = None;
     let scenario = Scenario {
-        writes: Some(Writes {
-            share: 0.4,
-            parallelism: 10,
-            mean_s: 0.02,
-        }),
+        writes: Some(WRITES),
         ..scenario(vec![debt], &[(40.0, 0.8)])
     };
     let (log, _) = run_with(VirtualController::two_lanes(20, 10), &scenario);
@@ -242,11 +245,7 @@ fn a_signal_of_one_lane_leaves_the_other_alone() {
     let mut lag = plant(PlantKind::Level, &[(0.0, 0.1)], 2.0);
     lag.lane = Some(1);
     let scenario = Scenario {
-        writes: Some(Writes {
-            share: 0.4,
-            parallelism: 10,
-            mean_s: 0.02,
-        }),
+        writes: Some(WRITES),
         ..scenario(vec![lag], &[(30.0, 0.8)])
     };
     let (log, _) = run_with(VirtualController::two_lanes(20, 10), &scenario);
@@ -288,11 +287,7 @@ fn a_signal_that_is_only_monitored_has_no_say() {
 fn a_budget_of_two_lanes_is_spent_on_what_is_offered_to_both() {
     let debt = plant(PlantKind::Level, &[(0.0, 0.5)], 1.0);
     let scenario = Scenario {
-        writes: Some(Writes {
-            share: 0.4,
-            parallelism: 10,
-            mean_s: 0.02,
-        }),
+        writes: Some(WRITES),
         ..scenario(vec![debt], &[(40.0, 0.8)])
     };
     let (log, controller) = run_with(VirtualController::two_lanes(20, 10), &scenario);

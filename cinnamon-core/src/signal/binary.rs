@@ -14,8 +14,6 @@ use super::law::Flow;
 
 /// Memory of what was served while all was well: longer than what led to the overload.
 const BEFORE_S: f64 = 10.0;
-/// Below this share of the capacity there is no load to speak of.
-const LOAD_MIN: f64 = 0.05;
 /// The first cut, at least.
 const FIRST_CUT: f64 = 0.9;
 /// A further one: whoever still fires after the first is to be found out, or to be right, within five holds.
@@ -80,7 +78,7 @@ impl BinaryLaw {
         match (self.phase, self.firing) {
             (Phase::Calm, false) => {
                 // A quiet night says nothing of what can be served.
-                if flow.is_known() && flow.offered >= LOAD_MIN * flow.capacity {
+                if flow.is_known() && !flow.is_quiet() {
                     self.learned_s = (self.learned_s + dt_s).min(BEFORE_S);
                     // The plain mean while it is young.
                     let gain = (dt_s / self.learned_s).min(1.0);

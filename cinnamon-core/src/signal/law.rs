@@ -37,7 +37,7 @@ const TRACK: f64 = 1.1;
 const BUDGET_MAX: f64 = 1.25;
 /// Least reference, as a share of the capacity.
 const REFERENCE_MIN: f64 = 0.05;
-/// Below this share of the capacity there is no load to speak of.
+/// Below this share of the capacity there is no load to speak of: a quiet night.
 const LOAD_MIN: f64 = 0.05;
 /// Least rate that is taken for having been admitted, as a share of the capacity.
 const ADMITTED_MIN: f64 = 0.02;
@@ -75,6 +75,11 @@ impl Flow {
     /// been counted yet made a signal that was over its target at the start cut to a twentieth.)
     pub(crate) fn is_known(&self) -> bool {
         self.capacity > 0.0 && self.offered > 0.0
+    }
+
+    /// There is next to no load: nothing to cut, and nothing to learn from.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.offered < LOAD_MIN * self.capacity
     }
 
     /// What is let in when nothing holds it back.
@@ -259,7 +264,7 @@ impl PressureLaw {
         if self.integrates {
             self.admitted.push(self.now_s, self.admitted_sum);
         }
-        if flow.offered < LOAD_MIN * flow.capacity {
+        if flow.is_quiet() {
             // With next to no load there is nothing to cut, and nothing to start from: a pressure just over its
             // target in a quiet night would leave a budget of nothing for the morning.
             self.release();

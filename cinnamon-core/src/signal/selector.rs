@@ -33,7 +33,6 @@ pub(crate) struct Selector {
     /// What held each lane's gate after the last step.
     bound: Vec<Binding>,
     levels: Option<Levels>,
-    last: Option<Instant>,
     changes: Vec<(usize, Change)>,
 }
 
@@ -43,7 +42,6 @@ impl Selector {
             levels: (!signals.is_empty()).then(Levels::new),
             signals,
             bound: vec![Binding::Nothing; lanes],
-            last: None,
             changes: Vec::new(),
         }
     }
@@ -72,17 +70,13 @@ impl Selector {
         self.signals.iter().all(|signal| !signal.has_grip())
     }
 
-    /// One step. `add_levels` adds what is offered to a lane.
+    /// One step of `dt_s` seconds. `add_levels` adds what is offered to a lane.
     pub(crate) fn tick(
         &mut self,
-        now: Instant,
+        dt_s: f64,
         lanes: &[LaneFlow],
         mut add_levels: impl FnMut(usize, &mut Levels),
     ) {
-        let dt_s = self
-            .last
-            .map_or(0.0, |last| now.nanos_since(last) as f64 * 1e-9);
-        self.last = Some(now);
         let Some(levels) = &mut self.levels else {
             return;
         };

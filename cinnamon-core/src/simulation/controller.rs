@@ -272,7 +272,9 @@ impl Policy for VirtualController {
         }
         let flows: Vec<LaneFlow> = self.lanes.iter().map(|lane| lane.flow).collect();
         let lanes = &self.lanes;
-        self.selector.tick(now, &flows, |lane, levels| {
+        let dt_s = now.nanos_since(self.last_tick) as f64 * 1e-9;
+        self.last_tick = now;
+        self.selector.tick(dt_s, &flows, |lane, levels| {
             lanes[lane].admission.add_levels(levels);
         });
         let thresholds: Vec<Rank> = lanes.iter().map(|lane| lane.threshold).collect();
@@ -284,9 +286,7 @@ impl Policy for VirtualController {
             self.lanes[i].bound = binding;
         }
         let bound: Vec<Binding> = self.lanes.iter().map(|lane| lane.bound).collect();
-        let dt_s = now.nanos_since(self.last_tick) as f64 * 1e-9;
         self.selector.bind(&bound, dt_s);
-        self.last_tick = now;
         self.idle = idle && self.selector.is_idle();
         let interval = tick_interval_ns(&self.config, per_s, self.idle);
         self.next_tick = now.after_nanos(interval);
