@@ -359,6 +359,30 @@ pub enum ConfigError {
     },
 }
 
+impl ConfigError {
+    /// Refuses a value that is not `least..=most`, for settings of your own that are to speak as those of a
+    /// controller do. NaN is in no bounds.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::OutOfBounds`] with the setting's name, its value and its bounds.
+    pub fn within<T: PartialOrd + Display>(
+        setting: &str,
+        value: T,
+        least: T,
+        most: T,
+    ) -> Result<(), Self> {
+        if value >= least && value <= most {
+            return Ok(());
+        }
+        Err(Self::OutOfBounds {
+            setting: setting.to_owned(),
+            value: value.to_string(),
+            bound: format!("between {least} and {most}"),
+        })
+    }
+}
+
 /// Checks that a live limit is one a lane may have.
 pub(crate) fn check_limit(setting: &str, limit: u32) -> Result<(), ConfigError> {
     within(setting, limit, 1, LIMIT_MAX)
@@ -480,14 +504,7 @@ pub(crate) fn within<T: PartialOrd + Display>(
     least: T,
     most: T,
 ) -> Result<(), ConfigError> {
-    if value >= least && value <= most {
-        return Ok(());
-    }
-    Err(ConfigError::OutOfBounds {
-        setting: setting.to_owned(),
-        value: value.to_string(),
-        bound: format!("between {least} and {most}"),
-    })
+    ConfigError::within(setting, value, least, most)
 }
 
 /// NaN fails every comparison, so it is refused here too.

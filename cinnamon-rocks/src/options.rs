@@ -5,7 +5,7 @@ use std::thread::available_parallelism;
 use cinnamon_core::{ClassSettings, Config, ConfigError, LaneSettings, Settings};
 
 use crate::store::Operation;
-use crate::write_stall::{StallTriggers, within};
+use crate::write_stall::StallTriggers;
 
 /// Block cache: enough for indexes, filters and a hot set of a small store. RocksDB's own default is
 /// 32 MiB.
@@ -89,9 +89,9 @@ impl StoreOptions {
     pub(crate) fn config(&self) -> Result<Config, ConfigError> {
         self.triggers.check()?;
         let most = i32::MAX as u32;
-        within("background_jobs_max", self.background_jobs_max, 2, most)?;
+        ConfigError::within("background_jobs_max", self.background_jobs_max, 2, most)?;
         if let Some(bytes_per_s) = self.background_bytes_per_s {
-            within("background_bytes_per_s", bytes_per_s, 1, i64::MAX as u64)?;
+            ConfigError::within("background_bytes_per_s", bytes_per_s, 1, i64::MAX as u64)?;
         }
         let mut settings = self.control.clone();
         settings.lanes = vec![

@@ -9,7 +9,6 @@ use std::time::Duration;
 use cinnamon_core::{Authority, ConfigError, Dynamics, Instant, Reading, Scope, Signal, View};
 use rocksdb::{DB, properties};
 
-pub(crate) use scale::within;
 pub use scale::{
     DEFAULT_HARD_PENDING_COMPACTION_BYTES, DEFAULT_L0_COMPACTION_TRIGGER,
     DEFAULT_L0_SLOWDOWN_TRIGGER, DEFAULT_L0_STOP_TRIGGER, DEFAULT_SOFT_PENDING_COMPACTION_BYTES,
