@@ -373,3 +373,31 @@ impl Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::priority::Tier;
+
+    #[test]
+    fn what_a_storm_needed_in_the_shadow_is_given_back() {
+        let config = Config::new(Settings::one_lane("main", 4_096)).unwrap();
+        let mut admission = Admission::new(&config, 0, Instant::ZERO);
+        admission.set_mode(Instant::ZERO, Mode::Monitor);
+        let request = Request::new(Tier::T1);
+        let tickets: Vec<Ticket> = (0..2 * SHADOWS_KEPT)
+            .map(|_| match admission.offer(Instant::ZERO, &request, None) {
+                Offered::Admitted(ticket) => ticket,
+                other => panic!("monitor lets everybody in, not {other:?}"),
+            })
+            .collect();
+        assert_eq!(admission.shadows.len(), 2 * SHADOWS_KEPT);
+        let now = Instant::from_nanos(1_000_000);
+        for ticket in &tickets {
+            admission.finish(now, ticket, Some(Completion::success()));
+        }
+        assert_eq!(admission.running(), 0);
+        assert!(admission.shadows.capacity() <= SHADOWS_KEPT);
+    }
+}
