@@ -24,6 +24,7 @@ use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::engine::Engine;
 use crate::explain::Explanation;
 use crate::metrics::LaneSnapshot;
+use crate::overrides::TenantRule;
 use crate::permit::Completion;
 use crate::priority::Rank;
 use crate::queue::WaiterId;
@@ -157,6 +158,17 @@ impl Admission {
     pub(crate) fn set_gate(&mut self, now: Instant, threshold: Rank, binding: Binding, epoch: u64) {
         self.engine.set_gate(now, threshold, binding, epoch);
         self.absorb();
+    }
+
+    /// As [`Engine::cut_to`].
+    pub(crate) fn cut_to(&mut self, now: Instant, cap: Rank) {
+        self.settle(now);
+        self.engine.cut_to(now, cap);
+        self.absorb();
+    }
+
+    pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {
+        self.engine.set_tenants(rules);
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {

@@ -7,6 +7,7 @@ mod error;
 
 use std::fmt::Display;
 use std::ops::Deref;
+use std::path::PathBuf;
 
 pub use error::ConfigError;
 use serde::{Deserialize, Serialize};
@@ -102,6 +103,10 @@ pub struct Settings {
     pub mode: Mode,
     /// What is to be other for some signals than they say themselves. Default: nothing.
     pub signals: Vec<SignalSettings>,
+    /// A file that is looked at twenty times a second, by a thread of its own; each line is an
+    /// [`Override`](crate::Override), such as `shed t4 for 10m`, whose time counts from when the file was last
+    /// written. Default (`None`): none is watched.
+    pub override_file: Option<PathBuf>,
 }
 
 /// Settings of one signal, by its name.
@@ -208,6 +213,7 @@ impl Default for Settings {
             tick_max_ms: DEFAULT_TICK_MAX_MS,
             mode: Mode::Enforce,
             signals: Vec::new(),
+            override_file: None,
         }
     }
 }
@@ -402,6 +408,14 @@ pub(crate) fn check_change(old: &Settings, new: &Settings) -> Result<(), ConfigE
             "classes.len".to_owned(),
             &new.classes.len(),
             &old.classes.len(),
+        );
+    }
+    if new.override_file != old.override_file {
+        let path = |file: &Option<PathBuf>| format!("{:?}", file.as_deref().unwrap_or("".as_ref()));
+        return fixed(
+            "override_file".to_owned(),
+            &path(&new.override_file),
+            &path(&old.override_file),
         );
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! What all handles of a controller share, and the control step: measure, let the signals speak, move the
 //! gates.
 
+mod overriding;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
@@ -18,10 +20,13 @@ use crate::health::{Nurse, Refusals};
 use crate::lane::{LaneCore, wake_all};
 use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::observer::Observers;
+use crate::overrides::{Active, Overrides, Target};
 use crate::priority::Rank;
 use crate::sampler::Sampling;
 use crate::signal::selector::{LaneFlow, Selector};
+use crate::signal::supervised::Supervised;
 use crate::signal::{LaneView, Mode, SignalFault, SignalSnapshot, View};
+use crate::switch::Switches;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::verdict::Binding;
 
@@ -29,6 +34,9 @@ use crate::verdict::Binding;
 const TICK_COMPLETIONS: f64 = 200.0;
 /// Between ticks while nothing happens: 4 wake-ups a second cost about 0.01 % of a core.
 pub(crate) const IDLE_TICK_NS: u64 = 250_000_000;
+/// Switches are looked at this often; a signal handler cannot wake anybody. What is thrown is in force well
+/// within a tenth of a second. (50 wake-ups a second, only while somebody holds a switch.)
+const SWITCH_PERIOD: Duration = Duration::from_millis(20);
 /// Metrics are emitted at most so often: scrapers come every few seconds, and a snapshot costs some tens of
 /// microseconds.
 const EMIT_NS: u64 = 1_000_000_000;
@@ -54,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) ticks_late: AtomicU64,
     /// When metrics were last emitted, ns.
     pub(crate) emitted_ns: AtomicU64,
+    /// Labels of the overrides among them. Held while the recorder is called, by the control thread alone.
+    pub(crate) emitted_overrides: Mutex<Vec<(String, String)>>,
     /// The control step panicked, or the clock is dead; every lane was switched off.
     pub(crate) failed: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -62,6 +72,9 @@ pub(crate) struct Shared {
     pub(crate) drain_lock: Mutex<()>,
     pub(crate) freed: Condvar,
     pub(crate) kick: Arc<Kick>,
+    pub(crate) switches: Switches,
+    /// Of the thread that watches the override file.
+    pub(crate) sentinel: Arc<Kick>,
 }
 
 #[derive(Debug)]
@@ -70,6 +83,18 @@ pub(crate) struct Control {
     pub(crate) mode: Mode,
     /// The lanes' own modes.
     pub(crate) modes: Vec<Mode>,
+    /// What comes of these, of the controller's and of overrides.
+    modes_in_force: Vec<Mode>,
+    /// The signals' own modes.
+    pub(crate) signal_modes: Vec<Mode>,
+    /// What is forced upon all of it for a time …
+    pub(crate) overrides: Overrides,
+    /// … of which these are over and not yet logged, …
+    pub(crate) ended: Vec<Active>,
+    /// … the first rank that no request of each lane may have, …
+    pub(crate) caps: Vec<Rank>,
+    /// … and what is wrong with the file of them.
+    pub(crate) override_file_error: Option<String>,
     pub(crate) selector: Selector,
     pub(crate) journal: Journal,
     pub(crate) decisions: Decisions,
@@ -106,6 +131,15 @@ impl Shared {
             control: Mutex::new(Control {
                 mode: config.mode,
                 modes: config.lanes.iter().map(|lane| lane.mode).collect(),
+                modes_in_force: {
+                    let lanes = config.lanes.iter();
+                    lanes.map(|lane| lane.mode.min(config.mode)).collect()
+                },
+                signal_modes: supervised.iter().map(Supervised::mode).collect(),
+                overrides: Overrides::default(),
+                ended: Vec::new(),
+                caps: vec![Rank::OPEN; lanes.len()],
+                override_file_error: None,
                 decisions: Decisions::default(),
                 nurse: Nurse::default(),
                 journal: Journal::new(lanes.len(), supervised.len()),
@@ -127,12 +161,15 @@ impl Shared {
             ticks: AtomicU64::new(0),
             ticks_late: AtomicU64::new(0),
             emitted_ns: AtomicU64::new(0),
+            emitted_overrides: Mutex::new(Vec::new()),
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             drain_lock: Mutex::new(()),
             freed: Condvar::new(),
             kick: Arc::new(Kick::new()),
+            switches: Switches::default(),
+            sentinel: Arc::new(Kick::new()),
         }))
     }
 
@@ -166,7 +203,7 @@ impl Shared {
         let mut wakers = Vec::new();
         let mut control = lock(&self.control);
         control.modes[lane] = mode;
-        self.apply_modes(&control, &mut wakers);
+        self.apply_modes(&mut control, &mut wakers);
         drop(control);
         wake_all(wakers);
         tracing::info!(
@@ -176,36 +213,61 @@ impl Shared {
         );
     }
 
-    pub(crate) fn apply_modes(&self, control: &Control, wakers: &mut Vec<Waker>) {
+    pub(crate) fn apply_modes(&self, control: &mut Control, wakers: &mut Vec<Waker>) {
+        for lane in 0..self.lanes.len() {
+            control.modes_in_force[lane] = self.mode_of(control, lane);
+        }
         if self.failed.load(Ordering::Acquire) {
             return;
         }
         let now = self.read_clock();
-        for (lane, &mode) in self.lanes.iter().zip(&control.modes) {
-            let mode = mode.min(control.mode);
+        for (lane, &mode) in self.lanes.iter().zip(&control.modes_in_force) {
             lane.with_wakers(now, wakers, |engine, _, now| engine.set_mode(now, mode));
         }
     }
 
+    /// The mode of this lane: the lesser of its own and the controller's, each as an override may have it.
+    fn mode_of(&self, control: &Control, lane: usize) -> Mode {
+        let own = control.modes[lane];
+        let forced = if control.overrides.is_empty() {
+            None
+        } else {
+            let target = Target::Lane(self.lanes[lane].name().to_owned());
+            control.overrides.mode(&target)
+        };
+        forced.unwrap_or(own).min(control.mode_in_force())
+    }
+
     pub(crate) fn set_signal_mode(&self, control: &mut Control, index: usize, mode: Mode) {
-        if let Some(signal) = control.selector.signal_mut(index) {
-            signal.set_mode(mode);
-            self.sampling.slots[index].set_mode(mode);
-        }
+        control.signal_modes[index] = mode;
+        self.apply_signal_mode(control, index);
     }
 
     /// Everything at this moment; each lane is consistent in itself.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let (signals, mode, health) = {
-            let control = lock(&self.control);
-            let signals = control.selector.snapshots();
-            (signals, control.mode, control.nurse.health())
-        };
+        let control = lock(&self.control);
+        let mut signals = control.selector.snapshots();
+        let mode = control.mode_in_force();
+        let health = control.nurse.health();
+        let now = self.read_clock().unwrap_or(control.last_tick);
+        let overrides = control.overrides.snapshots(now);
+        let override_file_error = control.override_file_error.clone();
+        drop(control);
         let lane = |i| self.lane_snapshot_with(i, &signals);
+        let lanes: Vec<LaneSnapshot> = (0..self.lanes.len()).map(lane).collect();
+        for work in lanes.iter().flat_map(|lane| &lane.shed) {
+            if let Binding::Signal { index } = work.cause
+                && let Some(signal) = signals.get_mut(usize::from(index))
+            {
+                signal.shed_cost += work.cost;
+            }
+        }
         Snapshot {
-            lanes: (0..self.lanes.len()).map(lane).collect(),
+            lanes,
             signals,
             mode,
+            overrides,
+            override_file_error,
             health,
             ticks: self.ticks.load(Ordering::Relaxed),
             ticks_late: self.ticks_late.load(Ordering::Relaxed),
@@ -217,7 +279,7 @@ impl Shared {
     pub(crate) fn lane_snapshot(&self, lane: usize) -> LaneSnapshot {
         let names = lock(&self.control).selector.names();
         let mut snapshot = self.lanes[lane].snapshot();
-        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        self.name_all(&mut snapshot, &names);
         snapshot
     }
 
@@ -228,8 +290,22 @@ impl Shared {
     ) -> LaneSnapshot {
         let mut snapshot = self.lanes[lane].snapshot();
         let names: Vec<String> = signals.iter().map(|signal| signal.name.clone()).collect();
-        snapshot.bound_by = self.name_of(snapshot.binding, &names);
+        self.name_all(&mut snapshot, &names);
         snapshot
+    }
+
+    /// Puts names to what the engine knows by number.
+    fn name_all(&self, snapshot: &mut LaneSnapshot, signals: &[String]) {
+        snapshot.bound_by = self.name_of(snapshot.binding, signals);
+        for work in &mut snapshot.shed {
+            work.by = match work.cause {
+                Binding::Nothing | Binding::Backlog { .. } => "backlog".to_owned(),
+                Binding::Override => "override".to_owned(),
+                Binding::Signal { index } => {
+                    signals.get(usize::from(index)).cloned().unwrap_or_default()
+                }
+            };
+        }
     }
 
     pub(crate) fn binding_name(&self, binding: Binding) -> String {
@@ -239,7 +315,7 @@ impl Shared {
 
     pub(crate) fn name_of(&self, binding: Binding, signals: &[String]) -> String {
         match binding {
-            Binding::Nothing => "nothing".to_owned(),
+            Binding::Nothing | Binding::Override => binding.to_string(),
             Binding::Backlog { lane } => match self.lanes.get(usize::from(lane)) {
                 Some(lane) => format!("backlog of lane {}", lane.name()),
                 None => binding.to_string(),
@@ -287,6 +363,7 @@ impl Shared {
     /// What the control thread does when it wakes: a tick when one is due, else only expiry. Returns
     /// when to wake next.
     pub(crate) fn drive(&self, now: Instant) -> Instant {
+        self.poll_switches();
         if self.is_due(now) {
             self.guarded_tick(now);
         } else {
@@ -299,6 +376,9 @@ impl Shared {
         } else {
             lock(&self.control).next_tick
         };
+        if self.has_switches() {
+            next = next.min(now.after(SWITCH_PERIOD));
+        }
         for lane in &self.lanes {
             let wakeup = lane.with(Some(now), |engine, _, _| engine.next_wakeup());
             next = wakeup.flatten().map_or(next, |at| next.min(at));
@@ -338,6 +418,7 @@ impl Shared {
             return;
         }
         self.sampling.sample_if_manual(now, || self.view());
+        self.poll_switches();
         let mut wakers = Vec::new();
         let mut events = Vec::new();
         let ticked = catch_unwind(AssertUnwindSafe(|| {
@@ -348,6 +429,7 @@ impl Shared {
             self.fail("the control step panicked");
         }
         self.lanes.iter().for_each(LaneCore::log_failure);
+        self.log_ended();
         if !events.is_empty() {
             let signals = lock(&self.control).selector.names();
             let names = Names {
@@ -362,7 +444,10 @@ impl Shared {
         if set_back || now.nanos_since(emitted) >= EMIT_NS {
             self.emitted_ns.store(now.as_nanos(), Ordering::Relaxed);
             // A recorder is the embedder's code.
-            let emitted = catch_unwind(AssertUnwindSafe(|| export::emit(&self.snapshot())));
+            let emitted = catch_unwind(AssertUnwindSafe(|| {
+                let snapshot = self.snapshot();
+                export::emit(&snapshot, &mut lock(&self.emitted_overrides));
+            }));
             if emitted.is_err() {
                 tracing::error!("the recorder of metrics panicked");
             }
@@ -382,6 +467,7 @@ impl Shared {
         if let Some(config) = lock(&self.next_config).take() {
             self.put_in_force(control, config, now, wakers);
         }
+        self.expire_overrides(control, now, wakers);
         for (index, slot) in self.sampling.slots.iter().enumerate() {
             if let Some((at, mail)) = slot.take_mail() {
                 control.selector.read(index, now, at, mail);
@@ -427,13 +513,17 @@ impl Shared {
         let epoch_ns = config.cohort_epoch_ms.saturating_mul(1_000_000);
         let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
         for (i, lane) in self.lanes.iter().enumerate() {
-            let mode = |lane: usize| control.modes[lane].min(control.mode);
+            let mode = |lane: usize| control.modes_in_force[lane];
             let in_scope = |other: usize| {
                 // What a lane that only monitors would need, nobody else is to suffer for.
                 let counts = mode(other) == Mode::Enforce || mode(i) != Mode::Enforce;
                 counts && config.lanes[other].scope == config.lanes[i].scope
             };
-            let (threshold, binding) = control.selector.gate(i, &control.thresholds, in_scope);
+            let mut gate = control.selector.gate(i, &control.thresholds, in_scope);
+            if control.caps[i] < gate.0 {
+                gate = (control.caps[i], Binding::Override);
+            }
+            let (threshold, binding) = gate;
             if binding != control.bound[i] {
                 control.journal.note(Event::Bound {
                     lane: i,
@@ -466,7 +556,9 @@ impl Shared {
         });
         control.journal.take_due(now, events);
         control.idle = idle;
-        control.next_tick = now.after_nanos(tick_interval_ns(config, completions_per_s, idle));
+        let next = now.after_nanos(tick_interval_ns(config, completions_per_s, idle));
+        let ends = control.overrides.next_end().unwrap_or(next);
+        control.next_tick = next.min(ends);
     }
 
     fn put_in_force(
@@ -523,6 +615,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         self.kick.stop();
         self.sampling.stop();
+        self.sentinel.stop();
     }
 }
 

@@ -14,8 +14,11 @@ use crate::health::Health;
 use crate::lane::{Lane, LaneCore, wake_all};
 use crate::metrics::Snapshot;
 use crate::observer::Observer;
+use crate::overrides::{Override, OverrideSource, Target};
 use crate::sampler;
+use crate::sentinel;
 use crate::signal::{Mode, Signal};
+use crate::switch::KillSwitch;
 use crate::sync::{Arc, Ordering, lock};
 use crate::verdict::Binding;
 
@@ -172,7 +175,7 @@ impl Controller {
         let mut wakers = Vec::new();
         let mut control = lock(&self.shared.control);
         let was = std::mem::replace(&mut control.mode, mode);
-        self.shared.apply_modes(&control, &mut wakers);
+        self.shared.apply_modes(&mut control, &mut wakers);
         drop(control);
         wake_all(wakers);
         if was != mode {
@@ -203,6 +206,41 @@ impl Controller {
             "a signal's mode was changed"
         );
         Ok(())
+    }
+
+    /// Forces something upon the controller for a time: in force when this returns, over by itself. It takes the
+    /// place of an earlier one of the same target and kind. It stands in snapshots, metrics and the log until it
+    /// ends. Of a tenant it bears on offers from now on, not on who waits already.
+    ///
+    /// # Errors
+    ///
+    /// When no lane or signal has the target's name, the action is none for such a target, the time is out of
+    /// bounds, or [`OVERRIDES_MAX`](crate::OVERRIDES_MAX) are in force; then nothing changes.
+    pub fn set_override(&self, what: Override) -> Result<(), ConfigError> {
+        self.shared.set_override(what, OverrideSource::Call)
+    }
+
+    /// Ends all overrides of `target`, whoever set them; how many there were. Those of the override file are
+    /// back when it is written again.
+    pub fn clear_overrides(&self, target: &Target) -> usize {
+        self.shared
+            .end_overrides(|active| active.what.target == *target)
+    }
+
+    /// A switch that puts `what` in force when it is thrown, even from a signal handler. Hold it: it works as long
+    /// as it lives.
+    ///
+    /// # Errors
+    ///
+    /// As [`Controller::set_override`].
+    pub fn kill_switch(&self, what: Override) -> Result<KillSwitch, ConfigError> {
+        self.shared.find(&what.target)?;
+        let switch = self.shared.switches.add(what)?;
+        // The control thread may be in the long sleep of an idle controller.
+        if let Some(now) = self.shared.read_clock() {
+            self.shared.kick.no_later_than(now, Duration::ZERO);
+        }
+        Ok(switch)
     }
 
     /// What the last [`DECISIONS_KEPT`](crate::DECISIONS_KEPT) ticks decided and from what, oldest first; for
@@ -333,6 +371,7 @@ impl Builder {
         let clock = clock.unwrap_or_else(|| MonotonicClock::new().shared());
         let shared = Shared::new(self, clock, false)?;
         driver::start(&shared)?;
+        sentinel::start(&shared)?;
         sampler::start(&shared)?;
         Ok(Controller { shared })
     }

@@ -19,7 +19,9 @@ mod time;
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
+use crate::histogram::Histogram;
 use crate::metrics::VerdictCounts;
+use crate::overrides::TenantRule;
 use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
@@ -102,6 +104,10 @@ pub(crate) struct Engine {
     threshold: Rank,
     binding: Binding,
     gate_set_at: Instant,
+    /// For how long something has held the gate, ns.
+    held_ns: u64,
+    /// Tenants for whom something else holds than for all; almost always none.
+    tenants: Vec<TenantRule>,
     /// Of the request offered last: what a ticket of it says.
     last: Ticket,
     // ----- what is learned
@@ -112,6 +118,11 @@ pub(crate) struct Engine {
     untagged: u64,
     verdicts: VerdictCounts,
     waiting_peak: u32,
+    /// Cost shed, by what held the gate: see [`cause`].
+    shed_cost: Vec<u64>,
+    /// Of those who waited for their slot.
+    waited: Histogram,
+    served: Histogram,
 }
 
 impl Engine {
@@ -138,6 +149,8 @@ impl Engine {
             threshold: Rank::OPEN,
             binding: Binding::Nothing,
             gate_set_at: now,
+            held_ns: 0,
+            tenants: Vec::new(),
             last: Ticket {
                 kind: AdmitKind::Open,
                 started_at: now,
@@ -154,6 +167,9 @@ impl Engine {
             untagged: 0,
             verdicts: VerdictCounts::default(),
             waiting_peak: 0,
+            shed_cost: Vec::new(),
+            waited: Histogram::default(),
+            served: Histogram::default(),
         }
     }
 
@@ -182,9 +198,15 @@ impl Engine {
             self.exempt_in_use += 1;
             return self.admit(ticket(AdmitKind::Exempt));
         }
-        if self.off {
+        let rule = self.rule_of(request);
+        if self.off || rule.is_some_and(|rule| rule.off) {
             self.open_in_use += 1;
             return self.admit(ticket(AdmitKind::Open));
+        }
+        if let Some(rule) = rule
+            && rank >= rule.cap
+        {
+            return self.reject_at(request, rank, Reason::Capped, (rule.cap, Binding::Override));
         }
         let deadline = request
             .deadline_at(clock_now)
@@ -197,6 +219,11 @@ impl Engine {
             self.steering.offered(rank, cost);
         }
         if shed {
+            let cause = cause(self.binding);
+            if self.shed_cost.len() <= cause {
+                self.shed_cost.resize(cause + 1, 0);
+            }
+            self.shed_cost[cause] += u64::from(cost);
             return self.reject(request, rank, Reason::Shed);
         }
         if self.in_use < self.limit && self.queue.is_empty() {
@@ -282,8 +309,9 @@ impl Engine {
                 self.in_use -= 1;
                 self.steering.completed(ticket.cost);
                 let outcome = done.map(|done| done.outcome);
-                self.steering
-                    .held(now.nanos_since(ticket.started_at), outcome);
+                let held_ns = now.nanos_since(ticket.started_at);
+                self.served.record(held_ns);
+                self.steering.held(held_ns, outcome);
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
@@ -307,6 +335,9 @@ impl Engine {
     pub(crate) fn set_gate(&mut self, now: Instant, threshold: Rank, binding: Binding, epoch: u64) {
         let now = self.advance(now);
         self.hash = KeyHash::new(self.cohort_seed, epoch);
+        if self.binding != Binding::Nothing {
+            self.held_ns += now.nanos_since(self.gate_set_at);
+        }
         self.threshold = threshold;
         self.binding = if threshold.is_open() {
             Binding::Nothing
@@ -314,6 +345,9 @@ impl Engine {
             binding
         };
         self.gate_set_at = now;
+        if self.binding == Binding::Override {
+            self.evict_beyond();
+        }
         if self.steering.engaged() && self.steering.parts().sweep {
             self.sweep();
         }
@@ -442,6 +476,7 @@ impl Engine {
                 continue;
             }
             self.in_use += 1;
+            self.waited.record(waited);
             self.steering.started(entry.cost);
             self.grant(now, &entry, AdmitKind::Slot);
         }
@@ -499,6 +534,24 @@ impl Engine {
         }
     }
 
+    /// Evicts whoever waits and would no longer be let in.
+    fn evict_beyond(&mut self) {
+        while let Some(worst) = self.queue.worst()
+            && worst.rank >= self.threshold
+            && let Some(worst) = self.queue.pop_worst()
+        {
+            self.refuse(&worst, Reason::Evicted);
+        }
+    }
+
+    fn rule_of(&self, request: &Request) -> Option<TenantRule> {
+        if self.tenants.is_empty() {
+            return None;
+        }
+        let of_tenant = |rule: &&TenantRule| Some(rule.tenant) == request.tenant;
+        self.tenants.iter().find(of_tenant).copied()
+    }
+
     fn grant(&mut self, now: Instant, entry: &Entry, kind: AdmitKind) {
         self.count(entry.rank, Verdict::Admit(kind));
         self.effects.push(Effect {
@@ -533,8 +586,17 @@ impl Engine {
     }
 
     fn reject(&mut self, request: &Request, rank: Rank, reason: Reason) -> Offered {
+        self.reject_at(request, rank, reason, (self.threshold, self.binding))
+    }
+
+    fn reject_at(
+        &mut self,
+        request: &Request,
+        rank: Rank,
+        reason: Reason,
+        gate: (Rank, Binding),
+    ) -> Offered {
         self.count(rank, Verdict::Refuse(reason));
-        let gate = (self.threshold, self.binding);
         let salt = self.salt(request);
         Offered::Rejected(Rejected::new(reason, rank, gate, salt, request.attempt))
     }
@@ -546,6 +608,15 @@ impl Engine {
 
     fn count(&mut self, rank: Rank, verdict: Verdict) {
         self.verdicts.count(rank.priority().tier(), verdict);
+    }
+}
+
+/// The number under which what is shed for this is counted.
+const fn cause(binding: Binding) -> usize {
+    match binding {
+        Binding::Nothing | Binding::Backlog { .. } => 0,
+        Binding::Override => 1,
+        Binding::Signal { index } => 2 + index as usize,
     }
 }
 

@@ -8,6 +8,7 @@ use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 use crate::codel::CodelState;
 use crate::health::HealthState;
+use crate::histogram::Histogram;
 use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::priority::Tier;
 use crate::signal::{Mode, SignalFault, SignalSnapshot, SignalState};
@@ -97,6 +98,27 @@ pub const METRICS: &[Metric] = &[
         "no more work is taken",
     ),
     of(
+        "cinnamon_overrides",
+        Gauge,
+        "overrides",
+        &[],
+        "how many are in force",
+    ),
+    of(
+        "cinnamon_override_seconds",
+        Gauge,
+        "seconds",
+        &["target", "action"],
+        "what is left of each override; 0 once it has ended",
+    ),
+    of(
+        "cinnamon_override_file_error",
+        Gauge,
+        "1 or 0",
+        &[],
+        "the override file is not understood",
+    ),
+    of(
         "cinnamon_health",
         Gauge,
         "1 or 0",
@@ -161,6 +183,20 @@ pub const METRICS: &[Metric] = &[
     ),
     of("cinnamon_limit", Gauge, "slots", LANE, "slots of the lane"),
     of(
+        "cinnamon_limit_min",
+        Gauge,
+        "slots",
+        LANE,
+        "the least that the limit may become by itself; the limit while it is fixed",
+    ),
+    of(
+        "cinnamon_limit_max",
+        Gauge,
+        "slots",
+        LANE,
+        "the most that it may become",
+    ),
+    of(
         "cinnamon_in_use",
         Gauge,
         "requests",
@@ -189,6 +225,20 @@ pub const METRICS: &[Metric] = &[
         "the backlog's law is engaged",
     ),
     of(
+        "cinnamon_engaged_seconds_total",
+        Counter,
+        "seconds",
+        LANE,
+        "for how long the gate was held, by whatever",
+    ),
+    of(
+        "cinnamon_shed_cost_total",
+        Counter,
+        "cost",
+        &["lane", "cause"],
+        "cost refused by the gate, by what held it: backlog, override, or a signal's name",
+    ),
+    of(
         "cinnamon_threshold_levels",
         Gauge,
         "levels",
@@ -200,7 +250,7 @@ pub const METRICS: &[Metric] = &[
         Gauge,
         "1 or 0",
         &["lane", "cause"],
-        "what holds the threshold: nothing, backlog, or a signal's name",
+        "what holds the threshold: nothing, backlog, override, or a signal's name",
     ),
     of(
         "cinnamon_budget_cost_per_second",
@@ -272,6 +322,48 @@ pub const METRICS: &[Metric] = &[
         "seconds",
         &["lane", "of"],
         "how long requests run: mean, p50, p90",
+    ),
+    of(
+        "cinnamon_waited_seconds_bucket",
+        Counter,
+        "requests",
+        &["lane", "le"],
+        "waits of those who got a slot: how many took at most `le` seconds",
+    ),
+    of(
+        "cinnamon_waited_seconds_count",
+        Counter,
+        "requests",
+        LANE,
+        "waits of those who got a slot: how many",
+    ),
+    of(
+        "cinnamon_waited_seconds_sum",
+        Gauge,
+        "seconds",
+        LANE,
+        "waits of those who got a slot: together",
+    ),
+    of(
+        "cinnamon_served_seconds_bucket",
+        Counter,
+        "requests",
+        &["lane", "le"],
+        "times for which slots were held: how many took at most `le` seconds",
+    ),
+    of(
+        "cinnamon_served_seconds_count",
+        Counter,
+        "requests",
+        LANE,
+        "times for which slots were held: how many",
+    ),
+    of(
+        "cinnamon_served_seconds_sum",
+        Gauge,
+        "seconds",
+        LANE,
+        "times for which slots were held: together",
     ),
     of(
         "cinnamon_signal_mode",
@@ -381,9 +473,11 @@ const CODEL: [(CodelState, &str); 3] = [
     (CodelState::Standing, "standing"),
 ];
 
-/// Emits everything.
-pub(crate) fn emit(snapshot: &Snapshot) {
+/// Emits everything. `past` are the overrides that were emitted before: a recorder keeps what it was told last, so
+/// it must be told that they are over.
+pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
     describe();
+    emit_overrides(snapshot, past);
     for mode in MODES {
         gauge!("cinnamon_mode", "mode" => mode.as_str()).set(flag(snapshot.mode == mode));
     }
@@ -406,6 +500,26 @@ pub(crate) fn emit(snapshot: &Snapshot) {
     snapshot.signals.iter().for_each(emit_signal);
 }
 
+fn emit_overrides(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
+    let left = |(target, action): &(String, String), left_s: f64| {
+        let labels = [("target", target.clone()), ("action", action.clone())];
+        gauge!("cinnamon_override_seconds", &labels).set(left_s);
+    };
+    let in_force = &snapshot.overrides;
+    let labels = in_force
+        .iter()
+        .map(|of| (of.target.clone(), of.action.clone()));
+    let labels: Vec<_> = labels.collect();
+    let ended = past.iter().filter(|past| !labels.contains(past));
+    ended.for_each(|ended| left(ended, 0.0));
+    for (labels, of) in labels.iter().zip(in_force) {
+        left(labels, of.left_s);
+    }
+    *past = labels;
+    gauge!("cinnamon_overrides").set(in_force.len() as f64);
+    gauge!("cinnamon_override_file_error").set(flag(snapshot.override_file_error.is_some()));
+}
+
 fn emit_lane(lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
     let name = || lane.name.clone();
     let set = |metric: &'static str, value: f64| gauge!(metric, "lane" => name()).set(value);
@@ -424,6 +538,8 @@ fn emit_lane(lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
             .absolute(requests);
     }
     set("cinnamon_limit", lane.limit.into());
+    set("cinnamon_limit_min", lane.limit_min.into());
+    set("cinnamon_limit_max", lane.limit_max.into());
     for (kind, requests) in [
         ("slot", lane.in_use),
         ("exempt", lane.exempt_in_use),
@@ -441,9 +557,35 @@ fn emit_lane(lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
     }
     set("cinnamon_waiting_bytes", lane.waiting_bytes as f64);
     set("cinnamon_engaged", flag(lane.engaged));
+    counter!("cinnamon_engaged_seconds_total", "lane" => name()).absolute(lane.engaged_s as u64);
+    for work in &lane.shed {
+        counter!("cinnamon_shed_cost_total", "lane" => name(), "cause" => work.by.clone())
+            .absolute(work.cost);
+    }
     set("cinnamon_threshold_levels", lane.threshold_levels);
+    for histogram in [
+        (
+            &lane.waited,
+            [
+                "cinnamon_waited_seconds_bucket",
+                "cinnamon_waited_seconds_count",
+                "cinnamon_waited_seconds_sum",
+            ],
+        ),
+        (
+            &lane.served,
+            [
+                "cinnamon_served_seconds_bucket",
+                "cinnamon_served_seconds_count",
+                "cinnamon_served_seconds_sum",
+            ],
+        ),
+    ] {
+        emit_histogram(&lane.name, histogram.0, histogram.1);
+    }
     let holds =
         |cause: &str, holds: bool| labelled("cinnamon_bound_by", "cause", cause, flag(holds));
+    holds("override", lane.binding == Binding::Override);
     holds("nothing", lane.binding == Binding::Nothing);
     holds("backlog", matches!(lane.binding, Binding::Backlog { .. }));
     for (index, signal) in signals.iter().enumerate() {
@@ -479,6 +621,23 @@ fn emit_lane(lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
     ] {
         labelled("cinnamon_service_seconds", "of", of, seconds);
     }
+}
+
+/// In the form that Prometheus expects of a histogram: each bucket counts all that are in it or below.
+fn emit_histogram(lane: &str, histogram: &Histogram, [bucket, count, sum]: [&'static str; 3]) {
+    let lane = || lane.to_owned();
+    let mut below = 0;
+    for (bound_s, requests) in histogram.buckets() {
+        below += requests;
+        let le = if bound_s.is_finite() {
+            bound_s.to_string()
+        } else {
+            "+Inf".to_owned()
+        };
+        counter!(bucket, "lane" => lane(), "le" => le).absolute(below);
+    }
+    counter!(count, "lane" => lane()).absolute(below);
+    gauge!(sum, "lane" => lane()).set(histogram.sum_s());
 }
 
 fn emit_signal(signal: &SignalSnapshot) {

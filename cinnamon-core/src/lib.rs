@@ -67,10 +67,12 @@ mod explain;
 pub mod export;
 mod flow;
 mod health;
+mod histogram;
 mod lane;
 mod list;
 mod metrics;
 mod observer;
+mod overrides;
 mod permit;
 mod pid;
 mod priority;
@@ -79,11 +81,13 @@ mod rate;
 mod request;
 mod retry;
 mod sampler;
+mod sentinel;
 mod service;
 mod signal;
 #[cfg(feature = "test-util")]
 pub mod simulation;
 mod steering;
+mod switch;
 mod sync;
 mod verdict;
 mod waiter;
@@ -99,9 +103,14 @@ pub use config::{
 pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane, UnknownSignal};
 pub use explain::{DECISIONS_KEPT, Decision, Expected, Explanation, LaneDecision, SignalDecision};
 pub use health::{Health, HealthState, WEIGHT_MIN};
+pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
 pub use lane::{Admit, AdmitOwned, Lane};
-pub use metrics::{LaneSnapshot, Snapshot, VerdictCounts};
+pub use metrics::{LaneSnapshot, ShedWork, Snapshot, VerdictCounts};
 pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};
+pub use overrides::{
+    Action, OVERRIDE_TTL_MAX, OVERRIDE_TTL_MIN, OVERRIDES_MAX, Override, OverrideSnapshot,
+    OverrideSource, Target,
+};
 pub use permit::{Completion, Outcome, OwnedPermit, Permit};
 pub use priority::{Cohort, KeyHash, Priority, Rank, TIERS, Tier};
 pub use request::{Class, Request, Tenant};
@@ -111,6 +120,7 @@ pub use signal::{
     Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, Symptom, View,
     Who,
 };
+pub use switch::KillSwitch;
 pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
 /// The README's example is compiled and run with the documentation tests.

@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use crate::codel::CodelState;
 use crate::health::Health;
+use crate::histogram::Histogram;
+use crate::overrides::OverrideSnapshot;
 use crate::priority::{TIERS, Tier};
 use crate::signal::{Mode, SignalSnapshot};
 use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
@@ -95,6 +97,18 @@ impl Serialize for VerdictCounts {
     }
 }
 
+/// Work that a lane's gate refused for one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShedWork {
+    /// What held the gate.
+    pub cause: Binding,
+    /// The same as a word: `backlog`, `override`, or the signal's name.
+    pub by: String,
+    /// Cost refused so far, work units.
+    pub cost: u64,
+}
+
 /// The controller at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -105,6 +119,10 @@ pub struct Snapshot {
     pub signals: Vec<SignalSnapshot>,
     /// Whether decisions count, for all lanes.
     pub mode: Mode,
+    /// What is forced upon the controller for a time.
+    pub overrides: Vec<OverrideSnapshot>,
+    /// What is wrong with the override file, if anything is.
+    pub override_file_error: Option<String>,
     /// Whether protected tiers are served.
     pub health: Health,
     /// Control steps taken.
@@ -144,6 +162,10 @@ pub struct LaneSnapshot {
     pub limit: u32,
     /// Requests that hold a slot; above the limit for a while after it was lowered.
     pub in_use: u32,
+    /// The least that the limit may become by itself; the limit while it is fixed.
+    pub limit_min: u32,
+    /// The most that it may become by itself.
+    pub limit_max: u32,
     /// Free slots, `limit - in_use`, 0 while above the limit.
     pub free: u32,
     /// Requests running without a slot because they are exempt.
@@ -171,8 +193,16 @@ pub struct LaneSnapshot {
     pub untagged: u64,
     /// Verdicts by tier.
     pub verdicts: VerdictCounts,
+    /// Cost that the gate refused, by what held it then.
+    pub shed: Vec<ShedWork>,
+    /// How long those who got a slot had waited for it.
+    pub waited: Histogram,
+    /// How long slots were held.
+    pub served: Histogram,
     /// Whether the gate is engaged; dormant otherwise.
     pub engaged: bool,
+    /// For how long the gate was ever held, by whatever, seconds.
+    pub engaged_s: f64,
     /// The gate's threshold, such as `t3.64+0.25`, or `open`.
     pub threshold: String,
     /// The threshold on the scale 0 (nothing admitted) to 768 (open).

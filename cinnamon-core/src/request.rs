@@ -102,7 +102,7 @@ impl Request {
         self
     }
 
-    /// The tenant on whose behalf it runs. It travels with the request; no decision looks at it yet.
+    /// The tenant on whose behalf it runs. An [`Override`](crate::Override) may be of it.
     pub const fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = Some(tenant);
         self

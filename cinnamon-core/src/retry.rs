@@ -42,7 +42,7 @@ pub(crate) fn advise(reason: Reason, rank: Rank, attempt: u8, salt: u32) -> Retr
     match reason {
         Reason::Hopeless => Retry::Never,
         Reason::Closed => Retry::Elsewhere,
-        Reason::Shed | Reason::Busy | Reason::Evicted | Reason::Expired => {
+        Reason::Shed | Reason::Busy | Reason::Evicted | Reason::Expired | Reason::Capped => {
             let tier = rank.priority().tier().index() as f64;
             let doublings = i32::from(attempt.min(RETRY_DOUBLINGS_MAX));
             // 0.5..1.5 from the upper half of the hash.

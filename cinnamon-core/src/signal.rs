@@ -527,6 +527,8 @@ pub struct SignalSnapshot {
     pub binding: bool,
     /// For how long it has ever held one, seconds.
     pub bound_s: f64,
+    /// Cost refused so far while it held a gate, work units.
+    pub shed_cost: u64,
     /// Good readings so far.
     pub readings: u64,
     /// Faults so far: unavailable, out of range, stale, slow, panicked.

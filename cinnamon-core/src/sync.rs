@@ -1,7 +1,9 @@
 //! The only file that names `std::sync` and `std::thread`, so that a model checker can stand in
 //! for both by changing one file.
 
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 pub(crate) use std::thread::{Builder as ThreadBuilder, Thread, current, park_timeout};
 

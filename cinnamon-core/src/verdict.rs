@@ -66,11 +66,14 @@ pub enum Reason {
     /// The lane no longer takes work.
     #[serde(rename = "close")]
     Closed,
+    /// Its tenant may not run such work now: an [`Override`](crate::Override) says so.
+    #[serde(rename = "capped")]
+    Capped,
 }
 
 impl Reason {
     /// Number of reasons.
-    pub(crate) const COUNT: usize = 6;
+    pub(crate) const COUNT: usize = 7;
 
     /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [Self; Self::COUNT] = [
@@ -80,6 +83,7 @@ impl Reason {
         Self::Evicted,
         Self::Expired,
         Self::Closed,
+        Self::Capped,
     ];
 
     /// The word used in logs and metrics.
@@ -92,6 +96,7 @@ impl Reason {
             Self::Evicted => "evict",
             Self::Expired => "expire",
             Self::Closed => "close",
+            Self::Capped => "capped",
         }
     }
 }
@@ -122,6 +127,8 @@ pub enum Binding {
         /// [`Controller::binding_name`](crate::Controller::binding_name) says its name.
         index: u8,
     },
+    /// An [`Override`](crate::Override).
+    Override,
 }
 
 impl fmt::Display for Binding {
@@ -130,6 +137,7 @@ impl fmt::Display for Binding {
             Self::Nothing => f.write_str("nothing"),
             Self::Backlog { lane } => write!(f, "backlog of lane {lane}"),
             Self::Signal { index } => write!(f, "signal {index}"),
+            Self::Override => f.write_str("override"),
         }
     }
 }
@@ -221,6 +229,11 @@ impl fmt::Display for Rejected {
             ),
             Reason::Expired => write!(f, "expire: {rank} waited as long as it may"),
             Reason::Closed => f.write_str("close: the lane takes no more work"),
+            Reason::Capped => write!(
+                f,
+                "capped: {rank} is not below what its tenant may run now, {} ({})",
+                self.threshold, self.binding
+            ),
         }?;
         write!(f, "; {}", self.retry())
     }

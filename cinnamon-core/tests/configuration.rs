@@ -34,6 +34,7 @@ fn the_example_says_the_defaults() {
 #[test]
 fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut all = expected();
+    all.override_file = Some("/run/mydb/cinnamon.override".into());
     all.lanes[0].queue_len_max = Some(320);
     all.lanes[0].codel_target_us = Some(5_000);
     all.lanes[0].codel_interval_us = Some(100_000);

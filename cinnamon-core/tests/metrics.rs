@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use cinnamon_core::export::{METRICS, MetricKind};
 use cinnamon_core::{
-    Authority, Completion, Config, Controller, Dynamics, Instant, ManualClock, Reading, Request,
-    Settings, Signal, Snapshot, Tier, View,
+    AdmitKind, Authority, Completion, Config, Controller, Dynamics, Instant, ManualClock, Reading,
+    Reason, Request, Settings, Signal, Snapshot, Tier, Verdict, View,
 };
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::MetricKind as Kind;
@@ -77,6 +77,14 @@ fn run() -> (Snapshot, Emitted) {
     metrics::with_local_recorder(&recorder, || {
         let mut held = None;
         for n in 0..700u64 {
+            let forced = match n {
+                100 => Some("tenant 7 shed t3 for 2s"),
+                690 => Some("shed t5 for 10s"),
+                _ => None,
+            };
+            if let Some(forced) = forced {
+                controller.set_override(forced.parse().unwrap()).unwrap();
+            }
             let tier = Tier::ALL[(n % 6) as usize];
             if let Ok(permit) = lane.try_admit(&Request::new(tier).key(n)) {
                 let done = held.replace(permit);
@@ -127,6 +135,26 @@ fn bug_78_metrics_equal_the_snapshot_and_verdicts_add_up() {
         .map(|(_, (_, value))| value)
         .sum();
     assert_eq!(verdicts, lane.offered as f64);
+    let left_s = |target: &str, action: &str| {
+        let labels = [("target", target), ("action", action)];
+        value("cinnamon_override_seconds", &labels)
+    };
+    assert_eq!(value("cinnamon_overrides", &[]), Some(1.0));
+    let left = snapshot.overrides[0].left_s;
+    assert_eq!(left_s("controller", "shed t5"), Some(left));
+    assert_eq!(left_s("tenant 7", "shed t3"), Some(0.0), "it has ended");
+    for (name, histogram) in [("waited", &lane.waited), ("served", &lane.served)] {
+        let count = format!("cinnamon_{name}_seconds_count");
+        assert_eq!(of_lane(&count), Some(histogram.count() as f64));
+        let bucket = format!("cinnamon_{name}_seconds_bucket");
+        let all = value(&bucket, &[("lane", "main"), ("le", "+Inf")]);
+        assert_eq!(all, Some(histogram.count() as f64));
+    }
+    let slots = lane.verdicts.total(Verdict::Admit(AdmitKind::Slot));
+    assert_eq!(lane.waited.count(), slots);
+    let shed = lane.shed.iter().map(|work| work.cost).sum::<u64>();
+    assert!(shed > 0 && shed == lane.verdicts.total(Verdict::Refuse(Reason::Shed)));
+    assert_eq!(snapshot.signals[0].shed_cost, lane.shed[0].cost);
     assert_eq!(of_lane("cinnamon_offered_total"), Some(verdicts));
     assert_eq!(of_lane("cinnamon_untagged_total"), Some(700.0));
     for (tier, verdict, requests) in lane.verdicts.iter() {

@@ -5,13 +5,13 @@ use crate::arrivals::Levels;
 use crate::clock::Instant;
 use crate::config::Config;
 use crate::explain::{Expected, Explanation, LaneDecision};
-use crate::metrics::{LaneSnapshot, VerdictCounts};
+use crate::metrics::{LaneSnapshot, ShedWork, VerdictCounts};
+use crate::overrides::TenantRule;
+use crate::priority::Rank;
 use crate::request::{Request, Tag};
 use crate::signal::selector::LaneFlow;
 use crate::signal::{LaneView, Mode};
-#[cfg(feature = "test-util")]
-use crate::verdict::Binding;
-use crate::verdict::{AdmitKind, Reason};
+use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
 
 impl Engine {
     /// What would become of this request if it were offered now; nothing is counted and nothing changes.
@@ -21,10 +21,13 @@ impl Engine {
         let deadline = request
             .deadline_at(now)
             .map(|at| at.after_nanos(self.skew_ns));
+        let rule = self.rule_of(request);
         let answer = if self.doors != Doors::Open {
             Expected::Refused(Reason::Closed)
-        } else if request.tag == Tag::Exempt || self.off {
+        } else if request.tag == Tag::Exempt || self.off || rule.is_some_and(|rule| rule.off) {
             Expected::Runs
+        } else if rule.is_some_and(|rule| rank >= rule.cap) {
+            Expected::Refused(Reason::Capped)
         } else if deadline.is_some_and(|deadline| deadline <= engine_now) {
             Expected::Refused(Reason::Hopeless)
         } else if rank >= self.threshold && !self.idles() {
@@ -122,6 +125,7 @@ impl Engine {
                 Binding::Nothing => "nothing",
                 Binding::Backlog { .. } => "backlog",
                 Binding::Signal { .. } => "signal",
+                Binding::Override => "override",
             },
             ..self.steering.view()
         }
@@ -146,10 +150,55 @@ impl Engine {
             threshold: self.threshold.to_string(),
             threshold_levels: self.threshold.levels(),
             binding: self.binding,
+            engaged_s: self.held_ns as f64 * 1e-9,
+            limit_min: self.limit,
+            limit_max: self.limit,
+            shed: self.shed(),
+            waited: self.waited.clone(),
+            served: self.served.clone(),
             ..LaneSnapshot::default()
         };
+        let slots = self.verdicts.total(Verdict::Admit(AdmitKind::Slot));
+        snapshot
+            .waited
+            .record_zeros(slots.saturating_sub(self.waited.count()));
         self.steering.fill(&mut snapshot);
         snapshot
+    }
+
+    /// What was shed, by what held the gate.
+    fn shed(&self) -> Vec<ShedWork> {
+        let work = |(cause, &cost): (usize, &u64)| ShedWork {
+            cause: match cause {
+                0 => Binding::Backlog { lane: self.lane },
+                1 => Binding::Override,
+                _ => Binding::Signal {
+                    index: (cause - 2) as u8,
+                },
+            },
+            by: String::new(),
+            cost,
+        };
+        let all = self.shed_cost.iter().enumerate().map(work);
+        all.filter(|work| work.cost > 0).collect()
+    }
+
+    /// Lowers the gate to `cap` at once, for an override; the next tick confirms it.
+    pub(crate) fn cut_to(&mut self, now: Instant, cap: Rank) {
+        let now = self.advance(now);
+        if cap < self.threshold_now(now) {
+            if self.binding != Binding::Nothing {
+                self.held_ns += now.nanos_since(self.gate_set_at);
+            }
+            (self.threshold, self.binding) = (cap, Binding::Override);
+            self.gate_set_at = now;
+            self.evict_beyond();
+        }
+    }
+
+    /// Takes over for which tenants something else holds than for all.
+    pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {
+        rules.clone_into(&mut self.tenants);
     }
 
     /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.

@@ -420,6 +420,8 @@ impl Supervised {
             unresponsive: self.response.is_doubted(),
             binding: self.binding,
             bound_s: self.bound_s,
+            // The lanes know; the controller adds it up.
+            shed_cost: 0,
             readings: self.readings,
             faults: self.faults,
             culprits: self.culprits.clone(),
