@@ -2,6 +2,7 @@
 //! gates.
 
 mod overriding;
+mod show;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::admission::Admission;
 use crate::attach::{Attached, attach};
 use crate::clock::{Clock, Instant, read};
-use crate::config::{Config, ConfigError, LaneSettings};
+use crate::config::{Config, ConfigError};
 use crate::controller::Builder;
 use crate::driver::Kick;
 use crate::event::{self, Event, Journal, Names};
@@ -18,14 +19,13 @@ use crate::explain::{Decisions, LaneDecision};
 use crate::export;
 use crate::health::{Nurse, Refusals};
 use crate::lane::{LaneCore, wake_all};
-use crate::metrics::{LaneSnapshot, Snapshot};
 use crate::observer::Observers;
 use crate::overrides::{Active, Overrides, Target};
 use crate::priority::Rank;
 use crate::sampler::Sampling;
 use crate::signal::selector::{LaneFlow, Selector};
 use crate::signal::supervised::Supervised;
-use crate::signal::{LaneView, Mode, SignalFault, SignalSnapshot, View};
+use crate::signal::{Mode, SignalFault};
 use crate::switch::Switches;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::verdict::Binding;
@@ -181,24 +181,6 @@ impl Shared {
         &self.observers
     }
 
-    /// How the lanes stand, for signals.
-    pub(crate) fn view(&self) -> View {
-        let config = Arc::clone(&lock(&self.config));
-        let lane = |(lane, settings): (&LaneCore, &LaneSettings)| {
-            let mut view = LaneView {
-                name: settings.name.clone(),
-                scope: settings.scope.clone(),
-                ..LaneView::default()
-            };
-            // Of a lane that has failed nothing is known.
-            lane.with(None, |engine, _, _| engine.show(&mut view));
-            view
-        };
-        View {
-            lanes: self.lanes.iter().zip(&config.lanes).map(lane).collect(),
-        }
-    }
-
     pub(crate) fn set_lane_mode(&self, lane: usize, mode: Mode) {
         let mut wakers = Vec::new();
         let mut control = lock(&self.control);
@@ -241,90 +223,6 @@ impl Shared {
     pub(crate) fn set_signal_mode(&self, control: &mut Control, index: usize, mode: Mode) {
         control.signal_modes[index] = mode;
         self.apply_signal_mode(control, index);
-    }
-
-    /// Everything at this moment; each lane is consistent in itself.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let control = lock(&self.control);
-        let mut signals = control.selector.snapshots();
-        let mode = control.mode_in_force();
-        let health = control.nurse.health();
-        let now = self.read_clock().unwrap_or(control.last_tick);
-        let overrides = control.overrides.snapshots(now);
-        let override_file_error = control.override_file_error.clone();
-        drop(control);
-        let lane = |i| self.lane_snapshot_with(i, &signals);
-        let lanes: Vec<LaneSnapshot> = (0..self.lanes.len()).map(lane).collect();
-        for work in lanes.iter().flat_map(|lane| &lane.shed) {
-            if let Binding::Signal { index } = work.cause
-                && let Some(signal) = signals.get_mut(usize::from(index))
-            {
-                signal.shed_cost += work.cost;
-            }
-        }
-        Snapshot {
-            lanes,
-            signals,
-            mode,
-            overrides,
-            override_file_error,
-            health,
-            ticks: self.ticks.load(Ordering::Relaxed),
-            ticks_late: self.ticks_late.load(Ordering::Relaxed),
-            failed: self.failed.load(Ordering::Acquire) || self.lanes.iter().any(LaneCore::failed),
-            closed: self.closed.load(Ordering::Acquire),
-        }
-    }
-
-    pub(crate) fn lane_snapshot(&self, lane: usize) -> LaneSnapshot {
-        let names = lock(&self.control).selector.names();
-        let mut snapshot = self.lanes[lane].snapshot();
-        self.name_all(&mut snapshot, &names);
-        snapshot
-    }
-
-    pub(crate) fn lane_snapshot_with(
-        &self,
-        lane: usize,
-        signals: &[SignalSnapshot],
-    ) -> LaneSnapshot {
-        let mut snapshot = self.lanes[lane].snapshot();
-        let names: Vec<String> = signals.iter().map(|signal| signal.name.clone()).collect();
-        self.name_all(&mut snapshot, &names);
-        snapshot
-    }
-
-    /// Puts names to what the engine knows by number.
-    fn name_all(&self, snapshot: &mut LaneSnapshot, signals: &[String]) {
-        snapshot.bound_by = self.name_of(snapshot.binding, signals);
-        for work in &mut snapshot.shed {
-            work.by = match work.cause {
-                Binding::Nothing | Binding::Backlog { .. } => "backlog".to_owned(),
-                Binding::Override => "override".to_owned(),
-                Binding::Signal { index } => {
-                    signals.get(usize::from(index)).cloned().unwrap_or_default()
-                }
-            };
-        }
-    }
-
-    pub(crate) fn binding_name(&self, binding: Binding) -> String {
-        let signals = lock(&self.control).selector.names();
-        self.name_of(binding, &signals)
-    }
-
-    pub(crate) fn name_of(&self, binding: Binding, signals: &[String]) -> String {
-        match binding {
-            Binding::Nothing | Binding::Override => binding.to_string(),
-            Binding::Backlog { lane } => match self.lanes.get(usize::from(lane)) {
-                Some(lane) => format!("backlog of lane {}", lane.name()),
-                None => binding.to_string(),
-            },
-            Binding::Signal { index } => match signals.get(usize::from(index)) {
-                Some(name) => format!("signal {name}"),
-                None => binding.to_string(),
-            },
-        }
     }
 
     pub(crate) fn lane_core(&self, index: usize) -> &LaneCore {

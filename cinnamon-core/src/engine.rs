@@ -14,6 +14,7 @@
 //! | running | `finish` | (had its verdict) |
 
 mod outside;
+mod queueing;
 mod time;
 
 use crate::clock::Instant;
@@ -29,20 +30,6 @@ use crate::request::{Request, Tag};
 use crate::steering::{Slots, Steering};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
-/// A waiting queue may be this many limits long (flat between 20 and 50) …
-const QUEUE_LIMITS: u32 = 20;
-/// … but at least this long: twice the queue at which contention is believed, or a small pool would
-/// evict in calm weather …
-const QUEUE_LEN_MIN: u32 = 160;
-/// … and at least as long as what is served in this time.
-const QUEUE_SECONDS: f64 = 0.1;
-/// Upper bound on what is derived; a larger queue must be asked for.
-const QUEUE_LEN_DERIVED_MAX: u32 = 65_536;
-/// The sweep trims the backlog to this many targets …
-const SWEEP_TARGETS: f64 = 2.0;
-/// … and at engagement to this many: then the backlog is a heap of the past, not the scatter of the
-/// present, and is to be back at its target within two ticks.
-const SWEEP_TARGETS_FIRST: f64 = 0.8;
 /// More than one slot in four free, more than one in all, and nobody waiting: the gate yields. In an
 /// overload the backlog at the boundary keeps the slots full, and so many are never free.
 const IDLE_SLOTS_SHARE: u32 = 4;
@@ -433,117 +420,6 @@ impl Engine {
             && self.binding == Binding::Backlog { lane: self.lane }
     }
 
-    fn enqueue(&mut self, entry: Entry) -> Offered {
-        let (rank, token) = (entry.rank, entry.token);
-        self.steering.entered();
-        let id = self.queue.push(entry);
-        while self.queue.len() > self.queue_len_max() || self.queue.bytes() > self.queue_bytes_max {
-            let Some(worst) = self.queue.pop_worst() else {
-                break;
-            };
-            self.steering.evicted();
-            if worst.token == token {
-                self.count(rank, Verdict::Refuse(Reason::Evicted));
-                return Offered::Rejected(self.rejected(&worst, Reason::Evicted));
-            }
-            self.refuse(&worst, Reason::Evicted);
-        }
-        self.waiting_peak = self.waiting_peak.max(self.queue.len());
-        Offered::Waiting(id)
-    }
-
-    fn queue_len_max(&self) -> u32 {
-        self.queue_len_max.unwrap_or_else(|| {
-            let by_capacity = (QUEUE_SECONDS * self.completions_per_s()) as u32;
-            let derived = self.limit.saturating_mul(QUEUE_LIMITS).max(by_capacity);
-            derived.clamp(QUEUE_LEN_MIN, QUEUE_LEN_DERIVED_MAX)
-        })
-    }
-
-    /// Fills free slots from the queue.
-    fn dispatch(&mut self, now: Instant) {
-        if self.queue.is_empty() || self.in_use >= self.limit {
-            return;
-        }
-        self.observe_sojourn(now);
-        while self.in_use < self.limit {
-            let Some(entry) = self.queue.pop_best(self.steering.newest_first()) else {
-                return;
-            };
-            let waited = now.nanos_since(entry.enqueued_at);
-            if entry.expires_at <= now || self.steering.timeout().ends(&entry, waited) {
-                self.expire_entry(now, &entry);
-                continue;
-            }
-            self.in_use += 1;
-            self.waited.record(waited);
-            self.steering.started(entry.cost);
-            self.grant(now, &entry, AdmitKind::Slot);
-        }
-    }
-
-    fn observe_sojourn(&mut self, now: Instant) {
-        let worst = self.queue.worst();
-        let sojourn = worst.map(|entry| now.nanos_since(entry.enqueued_at));
-        self.steering.observe_sojourn(now, sojourn);
-    }
-
-    fn expire_until(&mut self, now: Instant) {
-        if self.queue.is_empty() {
-            return;
-        }
-        let mut expired = std::mem::take(&mut self.expired);
-        self.queue.pop_due(now, &mut expired);
-        let timeout = self.steering.timeout();
-        expired.extend(std::iter::from_fn(|| self.queue.pop_overdue(now, timeout)));
-        for entry in expired.drain(..) {
-            self.expire_entry(now, &entry);
-        }
-        self.expired = expired;
-    }
-
-    fn expire_entry(&mut self, now: Instant, entry: &Entry) {
-        if entry.expires_at <= now {
-            self.steering.lost_for_impatience(entry.cost);
-        }
-        self.refuse(entry, Reason::Expired);
-    }
-
-    /// Evicts waiters whose whole level lies beyond the threshold, worst first, until the backlog is
-    /// near its target. Without it the gate would pay for what the queue holds by refusing better
-    /// work: t0+t1 at 2x on 10 rps rose from 0.947 to 0.991 of its offers.
-    fn sweep(&mut self) {
-        let first = self.steering.just_engaged();
-        let targets = if first {
-            SWEEP_TARGETS_FIRST
-        } else {
-            SWEEP_TARGETS
-        };
-        let allowed = targets * self.steering.target_s() * self.steering.capacity();
-        while self.queue.cost() as f64 > allowed {
-            let beyond = |worst: &Entry| {
-                let tier = worst.rank.priority().tier();
-                whole_level(worst.rank) >= self.threshold || (first && tier >= Tier::T2)
-            };
-            if !self.queue.worst().is_some_and(beyond) {
-                return;
-            }
-            if let Some(worst) = self.queue.pop_worst() {
-                self.refuse(&worst, Reason::Evicted);
-            }
-        }
-    }
-
-    /// Evicts whoever waits and would no longer be let in.
-    fn evict_beyond(&mut self) {
-        while let Some(worst) = self.queue.worst()
-            && worst.rank >= self.threshold
-            && let Some(worst) = self.queue.pop_worst()
-        {
-            self.refuse(&worst, Reason::Evicted);
-        }
-    }
-
     fn rule_of(&self, request: &Request) -> Option<TenantRule> {
         if self.tenants.is_empty() {
             return None;
@@ -618,9 +494,4 @@ const fn cause(binding: Binding) -> usize {
         Binding::Override => 1,
         Binding::Signal { index } => 2 + index as usize,
     }
-}
-
-/// The first rank of the level that `rank` lies in.
-const fn whole_level(rank: Rank) -> Rank {
-    Rank::new(rank.priority(), 0)
 }
