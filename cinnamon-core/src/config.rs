@@ -33,6 +33,8 @@ pub const DEFAULT_UNTAGGED_TIER: Tier = Tier::T3;
 pub const DEFAULT_COHORT_EPOCH_MS: u64 = 60_000;
 /// Memory that waiting requests may hold, by their own account ([`Request::bytes`](crate::Request::bytes)).
 pub const DEFAULT_QUEUE_BYTES_MAX: u64 = 64 << 20;
+/// The name of a controller that has the process to itself.
+pub const DEFAULT_NAME: &str = "default";
 /// The scope of lanes that name none: lanes of one controller share a resource unless said otherwise.
 pub const DEFAULT_SCOPE: &str = "default";
 
@@ -75,6 +77,9 @@ pub enum Order {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Settings {
+    /// The controller's name, 1..=64 bytes: a label of its metrics. Two controllers in one process need two names.
+    /// Default [`DEFAULT_NAME`].
+    pub name: String,
     /// The lanes; at least one, names distinct.
     pub lanes: Vec<LaneSettings>,
     /// Kinds of request; [`Class`](crate::Class) is an index into it. At least one.
@@ -200,6 +205,7 @@ pub struct ClassSettings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            name: DEFAULT_NAME.to_owned(),
             lanes: Vec::new(),
             classes: vec![ClassSettings::default()],
             untagged_tier: DEFAULT_UNTAGGED_TIER,
@@ -328,6 +334,7 @@ pub(crate) fn check_limit(setting: &str, limit: u32) -> Result<(), ConfigError> 
 }
 
 fn check(settings: &Settings) -> Result<(), ConfigError> {
+    within("name.len", settings.name.len(), 1, 64)?;
     within("lanes.len", settings.lanes.len(), 1, LANES_MAX)?;
     within("classes.len", settings.classes.len(), 1, CLASSES_MAX)?;
     for (i, lane) in settings.lanes.iter().enumerate() {
@@ -409,6 +416,9 @@ pub(crate) fn check_change(old: &Settings, new: &Settings) -> Result<(), ConfigE
             &new.classes.len(),
             &old.classes.len(),
         );
+    }
+    if new.name != old.name {
+        return fixed("name".to_owned(), &new.name, &old.name);
     }
     if new.override_file != old.override_file {
         let path = |file: &Option<PathBuf>| format!("{:?}", file.as_deref().unwrap_or("".as_ref()));

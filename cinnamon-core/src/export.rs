@@ -6,7 +6,7 @@
 
 mod table;
 
-use metrics::{counter, describe_counter, describe_gauge, gauge};
+use metrics::{Label, counter, describe_counter, describe_gauge, gauge};
 
 use crate::codel::CodelState;
 use crate::health::HealthState;
@@ -38,12 +38,22 @@ pub struct Metric {
     pub kind: MetricKind,
     /// Its unit in words.
     pub unit: &'static str,
-    /// Its labels.
+    /// Its labels, besides `controller`, the controller's name, which all of them have.
     pub labels: &'static [&'static str],
     /// What it says.
     pub about: &'static str,
 }
 
+const WAITED: [&str; 3] = [
+    "cinnamon_waited_seconds_bucket",
+    "cinnamon_waited_seconds_count",
+    "cinnamon_waited_seconds_sum",
+];
+const SERVED: [&str; 3] = [
+    "cinnamon_served_seconds_bucket",
+    "cinnamon_served_seconds_count",
+    "cinnamon_served_seconds_sum",
+];
 const MODES: [Mode; 3] = [Mode::Off, Mode::Monitor, Mode::Enforce];
 const STATES: [(SignalState, &str); 6] = [
     (SignalState::Waiting, "waiting"),
@@ -70,196 +80,208 @@ const CODEL: [(CodelState, &str); 3] = [
 /// it must be told that they are over.
 pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
     describe();
-    emit_overrides(snapshot, past);
+    let out = Out {
+        controller: &snapshot.name,
+    };
+    out.overrides(snapshot, past);
     for mode in MODES {
-        gauge!("cinnamon_mode", "mode" => mode.as_str()).set(flag(snapshot.mode == mode));
+        let on = flag(snapshot.mode == mode);
+        out.set("cinnamon_mode", &[("mode", mode.as_str())], on);
     }
-    counter!("cinnamon_ticks_total").absolute(snapshot.ticks);
-    counter!("cinnamon_ticks_late_total").absolute(snapshot.ticks_late);
-    gauge!("cinnamon_failed").set(flag(snapshot.failed));
-    gauge!("cinnamon_closed").set(flag(snapshot.closed));
+    out.count("cinnamon_ticks_total", &[], snapshot.ticks);
+    out.count("cinnamon_ticks_late_total", &[], snapshot.ticks_late);
+    out.set("cinnamon_failed", &[], flag(snapshot.failed));
+    out.set("cinnamon_closed", &[], flag(snapshot.closed));
     let health = &snapshot.health;
     for state in HealthState::ALL {
         let on = flag(health.state == state);
-        gauge!("cinnamon_health", "state" => state.as_str()).set(on);
+        out.set("cinnamon_health", &[("state", state.as_str())], on);
     }
-    gauge!("cinnamon_headroom").set(health.headroom);
-    gauge!("cinnamon_weight").set(f64::from(health.weight));
-    gauge!("cinnamon_protected_refused").set(health.protected_refused);
-    gauge!("cinnamon_demand").set(health.demand);
+    out.set("cinnamon_headroom", &[], health.headroom);
+    out.set("cinnamon_weight", &[], health.weight.into());
+    out.set("cinnamon_protected_refused", &[], health.protected_refused);
+    out.set("cinnamon_demand", &[], health.demand);
     for lane in &snapshot.lanes {
-        emit_lane(lane, &snapshot.signals);
+        out.lane(lane);
+        out.gate(lane, &snapshot.signals);
     }
-    snapshot.signals.iter().for_each(emit_signal);
-}
-
-fn emit_overrides(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
-    let left = |(target, action): &(String, String), left_s: f64| {
-        let labels = [("target", target.clone()), ("action", action.clone())];
-        gauge!("cinnamon_override_seconds", &labels).set(left_s);
-    };
-    let in_force = &snapshot.overrides;
-    let labels = in_force
+    snapshot
+        .signals
         .iter()
-        .map(|of| (of.target.clone(), of.action.clone()));
-    let labels: Vec<_> = labels.collect();
-    let ended = past.iter().filter(|past| !labels.contains(past));
-    ended.for_each(|ended| left(ended, 0.0));
-    for (labels, of) in labels.iter().zip(in_force) {
-        left(labels, of.left_s);
-    }
-    *past = labels;
-    gauge!("cinnamon_overrides").set(in_force.len() as f64);
-    gauge!("cinnamon_override_file_error").set(flag(snapshot.override_file_error.is_some()));
+        .for_each(|signal| out.signal(signal));
 }
 
-fn emit_lane(lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
-    let name = || lane.name.clone();
-    let set = |metric: &'static str, value: f64| gauge!(metric, "lane" => name()).set(value);
-    let labelled = |metric: &'static str, label: &'static str, of: &str, value: f64| {
-        gauge!(metric, "lane" => name(), label => of.to_owned()).set(value);
-    };
-    for mode in MODES {
-        let on = flag(lane.mode == mode);
-        labelled("cinnamon_lane_mode", "mode", mode.as_str(), on);
-    }
-    counter!("cinnamon_offered_total", "lane" => name()).absolute(lane.offered);
-    counter!("cinnamon_untagged_total", "lane" => name()).absolute(lane.untagged);
-    for (tier, verdict, requests) in lane.verdicts.iter() {
-        let tier = tier.to_string();
-        counter!("cinnamon_verdicts_total", "lane" => name(), "tier" => tier, "verdict" => verdict)
-            .absolute(requests);
-    }
-    set("cinnamon_limit", lane.limit.into());
-    set("cinnamon_limit_min", lane.limit_min.into());
-    set("cinnamon_limit_max", lane.limit_max.into());
-    for (kind, requests) in [
-        ("slot", lane.in_use),
-        ("exempt", lane.exempt_in_use),
-        ("open", lane.open_in_use + lane.failed_open_in_use),
-    ] {
-        labelled("cinnamon_in_use", "kind", kind, requests.into());
-    }
-    for (tier, requests) in Tier::ALL.into_iter().zip(lane.waiting_by_tier) {
-        labelled(
-            "cinnamon_waiting",
-            "tier",
-            &tier.to_string(),
-            requests.into(),
-        );
-    }
-    set("cinnamon_waiting_bytes", lane.waiting_bytes as f64);
-    set("cinnamon_engaged", flag(lane.engaged));
-    counter!("cinnamon_engaged_seconds_total", "lane" => name()).absolute(lane.engaged_s as u64);
-    for work in &lane.shed {
-        counter!("cinnamon_shed_cost_total", "lane" => name(), "cause" => work.by.clone())
-            .absolute(work.cost);
-    }
-    set("cinnamon_threshold_levels", lane.threshold_levels);
-    for histogram in [
-        (
-            &lane.waited,
-            [
-                "cinnamon_waited_seconds_bucket",
-                "cinnamon_waited_seconds_count",
-                "cinnamon_waited_seconds_sum",
-            ],
-        ),
-        (
-            &lane.served,
-            [
-                "cinnamon_served_seconds_bucket",
-                "cinnamon_served_seconds_count",
-                "cinnamon_served_seconds_sum",
-            ],
-        ),
-    ] {
-        emit_histogram(&lane.name, histogram.0, histogram.1);
-    }
-    let holds =
-        |cause: &str, holds: bool| labelled("cinnamon_bound_by", "cause", cause, flag(holds));
-    holds("override", lane.binding == Binding::Override);
-    holds("nothing", lane.binding == Binding::Nothing);
-    holds("backlog", matches!(lane.binding, Binding::Backlog { .. }));
-    for (index, signal) in signals.iter().enumerate() {
-        let binding = Binding::Signal { index: index as u8 };
-        holds(&signal.name, lane.binding == binding);
-    }
-    set(
-        "cinnamon_budget_cost_per_second",
-        lane.budget_per_s.unwrap_or(f64::INFINITY),
-    );
-    set("cinnamon_capacity_cost_per_second", lane.capacity_per_s);
-    set("cinnamon_offered_cost_per_second", lane.offered_per_s);
-    set("cinnamon_wait_seconds", lane.wait_s);
-    set("cinnamon_wait_target_seconds", lane.wait_target_s);
-    set("cinnamon_error", lane.error);
-    for (term, value) in [("p", lane.p), ("i", lane.i), ("d", lane.d)] {
-        labelled("cinnamon_term", "term", term, value);
-    }
-    for (state, word) in CODEL {
-        labelled(
-            "cinnamon_codel_state",
-            "state",
-            word,
-            flag(lane.codel == state),
-        );
-    }
-    set("cinnamon_newest_first", flag(lane.newest_first));
-    set("cinnamon_timeout_seconds", lane.timeout_s);
-    for (of, seconds) in [
-        ("mean", lane.service_mean_s),
-        ("p50", lane.service_p50_s),
-        ("p90", lane.service_p90_s),
-    ] {
-        labelled("cinnamon_service_seconds", "of", of, seconds);
-    }
+/// Where one controller's figures go.
+struct Out<'a> {
+    controller: &'a str,
 }
 
-/// In the form that Prometheus expects of a histogram: each bucket counts all that are in it or below.
-fn emit_histogram(lane: &str, histogram: &Histogram, [bucket, count, sum]: [&'static str; 3]) {
-    let lane = || lane.to_owned();
-    let mut below = 0;
-    for (bound_s, requests) in histogram.buckets() {
-        below += requests;
-        let le = if bound_s.is_finite() {
-            bound_s.to_string()
-        } else {
-            "+Inf".to_owned()
+impl Out<'_> {
+    fn set(&self, metric: &'static str, labels: &[(&'static str, &str)], value: f64) {
+        gauge!(metric, self.labels(labels)).set(value);
+    }
+
+    fn count(&self, metric: &'static str, labels: &[(&'static str, &str)], value: u64) {
+        counter!(metric, self.labels(labels)).absolute(value);
+    }
+
+    fn labels(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
+        let all = [("controller", self.controller)].into_iter();
+        let all = all.chain(labels.iter().copied());
+        all.map(|(key, value)| Label::new(key, value.to_owned()))
+            .collect()
+    }
+
+    fn overrides(&self, snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
+        let left = |(target, action): &(String, String), left_s: f64| {
+            let labels = [("target", &**target), ("action", &**action)];
+            self.set("cinnamon_override_seconds", &labels, left_s);
         };
-        counter!(bucket, "lane" => lane(), "le" => le).absolute(below);
+        let in_force = &snapshot.overrides;
+        let labels = in_force
+            .iter()
+            .map(|of| (of.target.clone(), of.action.clone()));
+        let labels: Vec<_> = labels.collect();
+        let ended = past.iter().filter(|past| !labels.contains(past));
+        ended.for_each(|ended| left(ended, 0.0));
+        for (labels, of) in labels.iter().zip(in_force) {
+            left(labels, of.left_s);
+        }
+        *past = labels;
+        self.set("cinnamon_overrides", &[], in_force.len() as f64);
+        let error = flag(snapshot.override_file_error.is_some());
+        self.set("cinnamon_override_file_error", &[], error);
     }
-    counter!(count, "lane" => lane()).absolute(below);
-    gauge!(sum, "lane" => lane()).set(histogram.sum_s());
-}
 
-fn emit_signal(signal: &SignalSnapshot) {
-    let name = || signal.name.clone();
-    let set = |metric: &'static str, value: f64| gauge!(metric, "signal" => name()).set(value);
-    for mode in MODES {
-        let on = flag(signal.mode == mode);
-        gauge!("cinnamon_signal_mode", "signal" => name(), "mode" => mode.as_str()).set(on);
+    fn lane(&self, lane: &LaneSnapshot) {
+        let name = ("lane", &*lane.name);
+        let set = |metric, value: f64| self.set(metric, &[name], value);
+        let labelled = |metric, label, of: &str, value: f64| {
+            self.set(metric, &[name, (label, of)], value);
+        };
+        for mode in MODES {
+            let on = flag(lane.mode == mode);
+            labelled("cinnamon_lane_mode", "mode", mode.as_str(), on);
+        }
+        self.count("cinnamon_offered_total", &[name], lane.offered);
+        self.count("cinnamon_untagged_total", &[name], lane.untagged);
+        for (tier, verdict, requests) in lane.verdicts.iter() {
+            let tier = tier.to_string();
+            let labels = [name, ("tier", &*tier), ("verdict", verdict)];
+            self.count("cinnamon_verdicts_total", &labels, requests);
+        }
+        set("cinnamon_limit", lane.limit.into());
+        set("cinnamon_limit_min", lane.limit_min.into());
+        set("cinnamon_limit_max", lane.limit_max.into());
+        for (kind, requests) in [
+            ("slot", lane.in_use),
+            ("exempt", lane.exempt_in_use),
+            ("open", lane.open_in_use + lane.failed_open_in_use),
+        ] {
+            labelled("cinnamon_in_use", "kind", kind, requests.into());
+        }
+        for (tier, requests) in Tier::ALL.into_iter().zip(lane.waiting_by_tier) {
+            let tier = tier.to_string();
+            labelled("cinnamon_waiting", "tier", &tier, requests.into());
+        }
+        set("cinnamon_waiting_bytes", lane.waiting_bytes as f64);
+        self.histogram(name, &lane.waited, WAITED);
+        self.histogram(name, &lane.served, SERVED);
+        for (state, word) in CODEL {
+            let on = flag(lane.codel == state);
+            labelled("cinnamon_codel_state", "state", word, on);
+        }
+        set("cinnamon_newest_first", flag(lane.newest_first));
+        set("cinnamon_timeout_seconds", lane.timeout_s);
+        for (of, seconds) in [
+            ("mean", lane.service_mean_s),
+            ("p50", lane.service_p50_s),
+            ("p90", lane.service_p90_s),
+        ] {
+            labelled("cinnamon_service_seconds", "of", of, seconds);
+        }
     }
-    for (state, word) in STATES {
-        let on = flag(signal.state == state);
-        gauge!("cinnamon_signal_state", "signal" => name(), "state" => word).set(on);
+
+    /// The lane's gate and its law.
+    fn gate(&self, lane: &LaneSnapshot, signals: &[SignalSnapshot]) {
+        let name = ("lane", &*lane.name);
+        let set = |metric, value: f64| self.set(metric, &[name], value);
+        set("cinnamon_engaged", flag(lane.engaged));
+        let engaged_s = lane.engaged_s as u64;
+        self.count("cinnamon_engaged_seconds_total", &[name], engaged_s);
+        for work in &lane.shed {
+            let labels = [name, ("cause", &*work.by)];
+            self.count("cinnamon_shed_cost_total", &labels, work.cost);
+        }
+        set("cinnamon_threshold_levels", lane.threshold_levels);
+        let holds = |cause: &str, holds: bool| {
+            self.set("cinnamon_bound_by", &[name, ("cause", cause)], flag(holds));
+        };
+        holds("nothing", lane.binding == Binding::Nothing);
+        holds("override", lane.binding == Binding::Override);
+        holds("backlog", matches!(lane.binding, Binding::Backlog { .. }));
+        for (index, signal) in signals.iter().enumerate() {
+            let binding = Binding::Signal { index: index as u8 };
+            holds(&signal.name, lane.binding == binding);
+        }
+        let budget = lane.budget_per_s.unwrap_or(f64::INFINITY);
+        set("cinnamon_budget_cost_per_second", budget);
+        set("cinnamon_capacity_cost_per_second", lane.capacity_per_s);
+        set("cinnamon_offered_cost_per_second", lane.offered_per_s);
+        set("cinnamon_wait_seconds", lane.wait_s);
+        set("cinnamon_wait_target_seconds", lane.wait_target_s);
+        set("cinnamon_error", lane.error);
+        for (term, value) in [("p", lane.p), ("i", lane.i), ("d", lane.d)] {
+            self.set("cinnamon_term", &[name, ("term", term)], value);
+        }
     }
-    if let Some(pressure) = signal.pressure {
-        set("cinnamon_signal_pressure", pressure);
+
+    /// In the form that Prometheus expects of a histogram: each bucket counts all that are in it or below.
+    fn histogram(&self, lane: (&'static str, &str), of: &Histogram, metrics: [&'static str; 3]) {
+        let [bucket, count, sum] = metrics;
+        let mut below = 0;
+        for (bound_s, requests) in of.buckets() {
+            below += requests;
+            let le = if bound_s.is_finite() {
+                bound_s.to_string()
+            } else {
+                "+Inf".to_owned()
+            };
+            self.count(bucket, &[lane, ("le", &*le)], below);
+        }
+        self.count(count, &[lane], below);
+        self.set(sum, &[lane], of.sum_s());
     }
-    set("cinnamon_signal_age_seconds", signal.age_s);
-    let budget = signal.budget_per_s.unwrap_or(f64::INFINITY);
-    set("cinnamon_signal_budget_cost_per_second", budget);
-    set("cinnamon_signal_threshold_levels", signal.threshold_levels);
-    set("cinnamon_signal_authority", signal.authority);
-    set("cinnamon_signal_unresponsive", flag(signal.unresponsive));
-    set("cinnamon_signal_binding", flag(signal.binding));
-    set("cinnamon_signal_bound_seconds", signal.bound_s);
-    counter!("cinnamon_signal_readings_total", "signal" => name()).absolute(signal.readings);
-    for fault in FAULTS {
-        let count = signal.faults[fault as usize];
-        counter!("cinnamon_signal_faults_total", "signal" => name(), "fault" => fault.as_str())
-            .absolute(count);
+
+    fn signal(&self, signal: &SignalSnapshot) {
+        let name = ("signal", &*signal.name);
+        let set = |metric, value: f64| self.set(metric, &[name], value);
+        for mode in MODES {
+            let on = flag(signal.mode == mode);
+            let labels = [name, ("mode", mode.as_str())];
+            self.set("cinnamon_signal_mode", &labels, on);
+        }
+        for (state, word) in STATES {
+            let on = flag(signal.state == state);
+            self.set("cinnamon_signal_state", &[name, ("state", word)], on);
+        }
+        if let Some(pressure) = signal.pressure {
+            set("cinnamon_signal_pressure", pressure);
+        }
+        set("cinnamon_signal_age_seconds", signal.age_s);
+        let budget = signal.budget_per_s.unwrap_or(f64::INFINITY);
+        set("cinnamon_signal_budget_cost_per_second", budget);
+        set("cinnamon_signal_threshold_levels", signal.threshold_levels);
+        set("cinnamon_signal_authority", signal.authority);
+        set("cinnamon_signal_unresponsive", flag(signal.unresponsive));
+        set("cinnamon_signal_binding", flag(signal.binding));
+        set("cinnamon_signal_bound_seconds", signal.bound_s);
+        self.count("cinnamon_signal_readings_total", &[name], signal.readings);
+        for fault in FAULTS {
+            let labels = [name, ("fault", fault.as_str())];
+            let count = signal.faults[fault as usize];
+            self.count("cinnamon_signal_faults_total", &labels, count);
+        }
     }
 }
 

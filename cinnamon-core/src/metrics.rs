@@ -113,6 +113,8 @@ pub struct ShedWork {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
+    /// The controller's name.
+    pub name: String,
     /// The lanes, in the order of the settings.
     pub lanes: Vec<LaneSnapshot>,
     /// The signals, in the order in which they were given to the builder.

@@ -54,13 +54,15 @@ fn emitted(snapshotter: &Snapshotter) -> Emitted {
         .map(|(key, _, _, value)| {
             let labels = key.key().labels();
             let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
+            let mut labels: BTreeMap<String, String> = labels.collect();
+            assert_eq!(labels.remove("controller").as_deref(), Some("default"));
             let value = match value {
                 DebugValue::Counter(count) => count as f64,
                 DebugValue::Gauge(gauge) => gauge.into_inner(),
                 DebugValue::Histogram(_) => f64::NAN,
             };
             let name = key.key().name().to_owned();
-            ((name, labels.collect()), (key.kind(), value))
+            ((name, labels), (key.kind(), value))
         })
         .collect()
 }

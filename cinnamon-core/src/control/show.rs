@@ -31,6 +31,7 @@ impl Shared {
     pub(crate) fn snapshot(&self) -> Snapshot {
         let control = lock(&self.control);
         let mut signals = control.selector.snapshots();
+        let name = control.config.name.clone();
         let mode = control.mode_in_force();
         let health = control.nurse.health();
         let now = self.read_clock().unwrap_or(control.last_tick);
@@ -47,6 +48,7 @@ impl Shared {
             }
         }
         Snapshot {
+            name,
             lanes,
             signals,
             mode,
