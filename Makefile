@@ -19,7 +19,7 @@ setup: ## check for the tools a build needs and install what is missing
 rocksdb: setup ## compile RocksDB, once a machine
 	@tools/rocksdb.sh
 
-demo: rocksdb ## see a node survive overload
+demo: rocksdb ## break a node four ways, and see who gets dropped
 	$(ROCKS) run --release --locked -p cinnamon-lab -- demo
 
 sim: ## judge the law in virtual time; needs no RocksDB

@@ -1,86 +1,141 @@
-//! `lab demo`: one store, one overload, who got dropped?
+//! `lab demo`: break one node four ways, and see who gets dropped.
 //!
-//! A RocksDB store larger than its block cache is overloaded twice from the same checkpoint and by
-//! the same schedule: once without control, once with Cinnamon.
+//! A RocksDB store serves an ordinary load at 0.7 of what it can. Then it is broken: by a surge, a storm of scans, a
+//! write stall, a hot key. Each failure is walked through the generations of overload control, from the same
+//! checkpoint and by the same schedule: none, a fixed limit, CoDel, Uber's flow law, Cinnamon.
 
+mod arm;
+mod html;
 mod load;
-mod machine;
-mod report;
+mod screen;
 mod server;
 mod stats;
+mod switch;
 
 use std::error::Error;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use cinnamon_core::simulation::Rng;
-use cinnamon_core::{Mode, Request, Tier};
+use cinnamon_core::{Mode, Request, Snapshot, Tier};
+use cinnamon_lab::endpoint::Endpoint;
 use cinnamon_rocks::{Store, StoreOptions};
 use clap::Args;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
-use quanta::{Clock, Instant};
+use quanta::Clock;
 
-use load::{Arrival, Phase, Schedule};
-use server::{Arm, ROW_BYTES, Server};
-use stats::PhaseStats;
+use arm::Arm;
+use load::{AFTER_S, CALM_S, FAILURE_S, ROW_BYTES, ROWS, Schedule, Way};
+use server::{Server, fill};
+use stats::Stats;
 
+use crate::machine;
 use crate::task::histogram;
 
-/// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
-const ROWS: u64 = 300_000;
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
-/// The generator looks for what is due this often: coarse enough to cost little, fine enough against
-/// a deadline of a second.
+/// Small memtables and a slow disk, the same on every machine, bring the store into a write stall within seconds.
+/// With RocksDB's 64 MiB and a fast disk it takes minutes.
+const WRITE_BUFFER_BYTES: u64 = 512 << 10;
+const WRITE_BUFFERS_MAX: u32 = 4;
+const L0_STOP_TRIGGER: u32 = 24;
+const BACKGROUND_BYTES_PER_S: u64 = 32 << 20;
+/// The generator looks for what is due this often.
 const GENERATOR_PERIOD: Duration = Duration::from_micros(250);
 /// The generator's lateness at its 99th percentile above which a run says nothing.
 const LATENESS_P99_MAX: Duration = Duration::from_millis(20);
-/// Share of all CPU time of the machine that the generator may use.
-const GENERATOR_CPU_MAX: f64 = 0.10;
+/// The capacity is measured for so long, after a second that does not count.
+const MEASURE: Duration = Duration::from_secs(4);
+const WARM_UP: Duration = Duration::from_secs(1);
+/// After a run of Cinnamon, until its last figures are in the metrics: they are emitted once a second.
+const EMITTED: Duration = Duration::from_millis(1_300);
+
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Options of `lab demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Seed of the schedule.
+    /// Seed of the schedules.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Multiple of the length of all phases. Below 1 the phases are too short to judge promises by.
+    /// Multiple of the length of all phases.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
+    /// Only this failure.
+    #[arg(long, value_parser = way)]
+    way: Option<Way>,
+    /// Where the metrics are served in Prometheus form while it runs; port 0 takes any that is free.
+    #[arg(long, default_value = "127.0.0.1:0", value_parser = loopback)]
+    listen: SocketAddr,
+    /// Seconds for which they are served after the end.
+    #[arg(long, default_value_t = 0.0, value_parser = hold)]
+    hold: f64,
+    /// Where the page with the pictures goes.
+    #[arg(long, default_value = "report.html")]
+    report: PathBuf,
 }
 
 fn scale(text: &str) -> std::result::Result<f64, String> {
+    within(text, 0.05, 60.0)
+}
+
+fn hold(text: &str) -> std::result::Result<f64, String> {
+    within(text, 0.0, 3_600.0)
+}
+
+fn within(text: &str, least: f64, most: f64) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(scale) if (0.05..=60.0).contains(&scale) => Ok(scale),
-        _ => Err(format!("`{text}` is not a number between 0.05 and 60")),
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!(
+            "`{text}` is not a number between {least} and {most}"
+        )),
     }
 }
 
-/// One arm's run.
+fn way(text: &str) -> std::result::Result<Way, String> {
+    let names = Way::ALL.map(Way::name).join(", ");
+    let found = Way::ALL.into_iter().find(|way| way.name() == text);
+    found.ok_or_else(|| format!("`{text}` is none of {names}"))
+}
+
+fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() => Ok(address),
+        _ => Err(format!(
+            "`{text}` is no loopback address with a port, such as 127.0.0.1:9464"
+        )),
+    }
+}
+
+/// One arm's run through one failure.
 #[derive(Debug)]
-struct ArmRun {
+struct Run {
+    way: Way,
     arm: Arm,
-    phases: Vec<PhaseStats>,
-    generator: GeneratorRun,
-}
-
-/// How the generator did, which decides whether the run counts.
-#[derive(Debug)]
-struct GeneratorRun {
+    stats: Stats,
+    /// Of the arms with a controller, at the end.
+    snapshot: Option<Snapshot>,
     lateness_us: Histogram<u64>,
-    /// Its CPU time as a share of all CPU time of the machine during the run.
-    cpu_share: f64,
 }
 
-impl GeneratorRun {
+impl Run {
     fn is_valid(&self) -> bool {
         let p99 = Duration::from_micros(self.lateness_us.value_at_quantile(0.99));
-        p99 <= LATENESS_P99_MAX && self.cpu_share <= GENERATOR_CPU_MAX
+        p99 <= LATENESS_P99_MAX
     }
+}
+
+/// All that was measured.
+#[derive(Debug)]
+struct Outcome {
+    seed: u64,
+    scale: f64,
+    capacity_per_s: f64,
+    runs: Vec<Run>,
+    switch: switch::Reached,
 }
 
 pub(crate) fn main(options: &Options) -> ExitCode {
@@ -94,222 +149,218 @@ pub(crate) fn main(options: &Options) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<ExitCode> {
-    let phases = load::phases(options.scale);
-    let seconds: f64 = phases.iter().map(|phase| phase.seconds).sum();
+    let endpoint = Endpoint::start(options.listen)?;
+    eprintln!("metrics while it runs: {}", endpoint.url());
+    let ways: Vec<Way> = match options.way {
+        Some(way) => vec![way],
+        None => Way::ALL.to_vec(),
+    };
     let dir = tempfile::tempdir()?;
     let clock = Clock::new();
-    let bar = progress_bar(2.0 * seconds);
+    let run_s = (CALM_S + FAILURE_S + AFTER_S) * options.scale;
+    let bar = progress_bar(run_s * (ways.len() * Arm::ALL.len()) as f64);
 
     bar.set_message("loading");
     let base = dir.path().join("base");
     load_rows(&base)?;
-    let mut capacity = Capacity {
-        measured: Vec::new(),
-        threads: pool_threads(),
-    };
-    let open = |name: String| -> Result<Store> {
-        let path = dir.path().join(name);
-        checkpoint(&base, &path)?;
-        Ok(Store::open(&path, options_of_store())?)
+    let mut number = 0;
+    let mut copy = |options: StoreOptions| -> Result<Store> {
+        number += 1;
+        let path = dir.path().join(format!("copy-{number}"));
+        Store::open(&base, store_options("base", Arm::NoControl))?.checkpoint(&path)?;
+        Ok(Store::open(&path, options)?)
     };
     bar.set_message("measuring");
-    let rough_per_s = closed_loop(&open("rough".to_owned())?, &clock, options.seed)?;
-    let measure = |n: usize| {
-        let store = open(format!("capacity-{n}"))?;
-        Ok::<_, Box<dyn Error>>(saturate(store, rough_per_s, &clock, options.seed))
-    };
-    capacity.measured.push(measure(0)?);
-
+    let capacity_per_s = capacity(&mut copy, &clock, options.seed)?;
     let mut runs = Vec::new();
-    // Cinnamon first: the arm without control leaves hundreds of megabytes of dead requests behind, and
-    // while the machine took those back the next arm ran up to a quarter slower.
-    for (n, arm) in [Arm::Cinnamon, Arm::NoControl].into_iter().enumerate() {
-        let store = open(format!("arm-{n}"))?;
-        let schedule = Schedule::new(phases.clone(), capacity.least(), ROWS, options.seed);
-        runs.push(run_arm(arm, store, &phases, schedule, &clock, &bar));
-        bar.set_message("measuring");
-        capacity.measured.push(measure(n + 1)?);
+    for &way in &ways {
+        // Cinnamon first: who goes without control leaves hundreds of megabytes of dead requests behind, which
+        // slows the next one.
+        for arm in Arm::ALL.into_iter().rev() {
+            bar.set_message(format!("{}: {}", way.name(), arm.name()));
+            let store = copy(store_options(&controller_name(way, arm), arm))?;
+            let policy = arm.policy(threads(), f64::from(threads()) / capacity_per_s)?;
+            let server = Server::new(arm, store, policy, clock.clone());
+            let schedule = Schedule::new(way, capacity_per_s, options.scale, options.seed);
+            runs.push(run_arm(way, arm, &server, schedule, &bar));
+        }
     }
+    bar.set_message("switch");
+    let mut with_file = store_options("switch", Arm::Cinnamon);
+    let file = dir.path().join("override");
+    with_file.control.override_file = Some(file.clone());
+    let schedule = Schedule::new(Way::Surge, capacity_per_s, options.scale, options.seed);
+    let switch = switch::measure(copy(with_file)?, &file, schedule, options.scale, clock)?;
     bar.finish_and_clear();
-
-    let verdict = report::print(&capacity, &phases, &runs, options.seed);
-    Ok(verdict)
-}
-
-/// What the saturated server gets done, and how fast the machine was meanwhile.
-#[derive(Clone, Copy, Debug)]
-struct Saturated {
-    per_s: f64,
-    rows_per_cpu_s: f64,
-}
-
-/// What the server can do, measured before the first arm and after each.
-///
-/// The machine under us may be half as fast a moment later, so a measurement holds for another moment
-/// only after the speed of both was compared: by the rows that scans step over in a second of CPU time.
-#[derive(Debug)]
-struct Capacity {
-    measured: Vec<Saturated>,
-    threads: usize,
-}
-
-impl Capacity {
-    /// The least so far, requests per second: what an arm's load is a multiple of, so that 0.7x is calm
-    /// on a machine that was merely quick for a moment.
-    fn least(&self) -> f64 {
-        let per_s = self.measured.iter().map(|measured| measured.per_s);
-        per_s.fold(f64::MAX, f64::min)
+    let outcome = Outcome {
+        seed: options.seed,
+        scale: options.scale,
+        capacity_per_s,
+        runs,
+        switch,
+    };
+    let code = screen::print(&outcome);
+    std::fs::write(&options.report, html::page(&outcome)?)?;
+    println!("\npictures: {}", options.report.display());
+    if options.hold > 0.0 {
+        println!("metrics for {} s more: {}", options.hold, endpoint.url());
+        pause(Duration::from_secs_f64(options.hold));
     }
+    Ok(code)
+}
 
-    /// What an arm's phase is judged by: the mean of the measurements before and after the arm, at the
-    /// speed that the machine had in the phase.
-    fn in_phase(&self, arm: usize, stats: &PhaseStats) -> f64 {
-        let around = &self.measured[arm..=arm + 1];
-        let at_speed = around.iter().map(|measured| {
-            let speed = stats.rows_per_cpu_s().unwrap_or(measured.rows_per_cpu_s);
-            measured.per_s * speed / measured.rows_per_cpu_s
-        });
-        at_speed.sum::<f64>() / around.len() as f64
-    }
-
-    /// Mean time that a request keeps one of the threads busy, microseconds.
-    fn service_mean_us(&self) -> f64 {
-        self.threads as f64 / self.least() * 1e6
+/// The name of a run's controller in the metrics.
+fn controller_name(way: Way, arm: Arm) -> String {
+    match arm {
+        Arm::Cinnamon => way.name().to_owned(),
+        _ => format!("{}: {}", way.name(), arm.name()),
     }
 }
 
-fn options_of_store() -> StoreOptions {
+fn store_options(name: &str, arm: Arm) -> StoreOptions {
+    let mut options = unthrottled();
+    options.background_bytes_per_s = Some(BACKGROUND_BYTES_PER_S);
+    name.clone_into(&mut options.control.name);
+    arm.set(&mut options);
+    options
+}
+
+fn unthrottled() -> StoreOptions {
     let mut options = StoreOptions::default();
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
+    options.write_buffer_bytes = WRITE_BUFFER_BYTES;
+    options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;
+    options.triggers.l0_stop = L0_STOP_TRIGGER;
+    options.write_stall = false;
     options
 }
 
 /// Threads of the pool: one per slot, so that no admitted request waits for a thread.
-fn pool_threads() -> usize {
-    let options = options_of_store();
-    (options.read_limit + options.write_limit) as usize
+fn threads() -> u32 {
+    let options = unthrottled();
+    options.read_limit + options.write_limit
 }
 
 fn load_rows(path: &Path) -> Result<()> {
-    let store = Store::open(path, options_of_store())?;
+    let store = Store::open(path, unthrottled())?;
+    store.controller().set_mode(Mode::Off);
     let request = Request::new(Tier::T1);
-    let mut rng = Rng::new(0);
     let mut value = [0u8; ROW_BYTES];
     for row in 0..ROWS {
         // Half of each row is noise, so that it compresses as real rows do.
-        for chunk in value[..ROW_BYTES / 2].chunks_exact_mut(8) {
-            chunk.copy_from_slice(&rng.bits().to_le_bytes());
-        }
+        fill(&mut value[..ROW_BYTES / 2], row);
         store.put(&request, &row.to_be_bytes(), &value)?;
     }
     Ok(())
 }
 
-fn checkpoint(base: &Path, path: &Path) -> Result<()> {
-    Ok(Store::open(base, options_of_store())?.checkpoint(path)?)
-}
-
-/// Requests per second that the pool's threads get done by themselves, each asking again as soon as it
-/// was served: a first idea of the capacity.
-fn closed_loop(store: &Store, clock: &Clock, seed: u64) -> Result<f64> {
-    const MEASURE: Duration = Duration::from_millis(1_500);
-    store.controller().set_mode(Mode::Off);
-    let start = clock.now();
-    let client = |number: u64| {
-        let mut rng = Rng::new(seed ^ ((number + 1) << 32));
-        let mut done = 0u64;
-        while clock.now().saturating_duration_since(start) < MEASURE {
-            server::run_closed(store, load::action(&mut rng, ROWS))?;
-            done += 1;
-        }
-        Ok(done)
-    };
-    let done = thread::scope(|scope| {
-        let spawn = |number| scope.spawn(move || client(number));
-        let clients: Vec<_> = (0..pool_threads() as u64).map(spawn).collect();
-        let done = clients.into_iter().map(join);
-        done.sum::<std::result::Result<u64, cinnamon_rocks::StoreError>>()
-    })?;
-    Ok(done as f64 / MEASURE.as_secs_f64())
-}
-
-/// Requests per second that the server without control gets done while it is offered twice as many
-/// as it may be able to: what it can serve, with the generator at work beside it.
-fn saturate(store: Store, rough_per_s: f64, clock: &Clock, seed: u64) -> Saturated {
-    const WARM_UP: Duration = Duration::from_millis(1_000);
-    const MEASURE: Duration = Duration::from_millis(5_000);
-    let seconds = (WARM_UP + MEASURE).as_secs_f64() + 0.1;
-    let schedule = Schedule::new(load::saturation(seconds, 2.0), rough_per_s, ROWS, seed);
-    let server = Server::new(Arm::NoControl, store, clock.clone());
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..pool_threads())
-            .map(|_| {
-                let worker = server.worker();
-                scope.spawn(move || worker.run(1))
-            })
-            .collect();
-        scope.spawn(|| generate(&server, schedule, 1, clock, clock.now()));
-        pause(WARM_UP);
-        let (from, served) = (clock.now(), server.served());
-        pause(MEASURE);
-        let seconds = clock.now().saturating_duration_since(from).as_secs_f64();
-        let done = server.served() - served;
-        server.stop();
-        let mut stats = PhaseStats::new();
-        for worker in workers {
-            join(worker).iter().for_each(|part| stats.add(part));
-        }
-        Saturated {
-            per_s: done as f64 / seconds,
-            rows_per_cpu_s: stats.rows_per_cpu_s().unwrap_or(1.0),
-        }
-    })
-}
-
-fn run_arm(
-    arm: Arm,
-    store: Store,
-    phases: &[Phase],
-    schedule: Schedule,
+/// Ordinary requests a second that the server without control gets done while it is offered more than it can.
+fn capacity(
+    copy: &mut impl FnMut(StoreOptions) -> Result<Store>,
     clock: &Clock,
-    bar: &ProgressBar,
-) -> ArmRun {
-    bar.set_message(arm.name());
-    let server = Server::new(arm, store, clock.clone());
-    let over = AtomicBool::new(false);
-    let start = clock.now();
-    let (total, generator) = thread::scope(|scope| {
-        let workers: Vec<_> = (0..pool_threads())
-            .map(|_| {
-                let worker = server.worker();
-                scope.spawn(move || worker.run(phases.len()))
-            })
+    seed: u64,
+) -> Result<f64> {
+    // What it will be nobody knows: ten times what two cores do is an overload everywhere.
+    const OFFERED_PER_S: f64 = 4_000.0;
+    let store = copy(store_options("capacity", Arm::NoControl))?;
+    let seconds = (WARM_UP + MEASURE).as_secs_f64() + 0.2;
+    let schedule = Schedule::steady(OFFERED_PER_S, seconds, seed);
+    let server = Server::new(Arm::NoControl, store, None, clock.clone());
+    let per_s = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads())
+            .map(|_| scope.spawn(|| server.work()))
             .collect();
-        let observer = scope.spawn(|| observe(&server, phases, clock, start, &over, bar));
-        let generator = scope.spawn(|| generate(&server, schedule, phases.len(), clock, start));
+        let generator = scope.spawn(|| generate(&server, schedule));
+        pause(WARM_UP);
+        let (from, before) = (server.elapsed(), server.served());
+        pause(MEASURE);
+        let per_s = (server.served() - before) as f64 / (server.elapsed() - from).as_secs_f64();
+        join(generator);
+        server.stop();
+        workers.into_iter().map(join).for_each(drop);
+        per_s
+    });
+    Ok(per_s)
+}
 
-        let (mut total, generator) = join(generator);
+fn run_arm(way: Way, arm: Arm, server: &Server, schedule: Schedule, bar: &ProgressBar) -> Run {
+    let over = AtomicBool::new(false);
+    let (stats, lateness_us) = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads())
+            .map(|_| scope.spawn(|| server.work()))
+            .collect();
+        let others = [
+            scope.spawn(|| observe(server, &over, bar)),
+            scope.spawn(|| wake(server, &over)),
+        ];
+        let generator = scope.spawn(|| generate(server, schedule));
+        let (mut stats, lateness_us) = join(generator);
         // Who was taken in may still be answered in time.
-        let end = clock.now() + stats::DEADLINE;
-        while clock.now() < end && !server.is_idle() {
+        let end = server.elapsed() + stats::DEADLINE;
+        while server.elapsed() < end && server.waiting() > 0 {
             pause(Duration::from_millis(10));
         }
         over.store(true, Ordering::Release);
         server.stop();
-        let seen = workers.into_iter().map(join).chain([join(observer)]);
-        for stats in seen {
-            total
-                .iter_mut()
-                .zip(&stats)
-                .for_each(|(sum, part)| sum.add(part));
-        }
-        (total, generator)
+        let parts = workers.into_iter().chain(others).map(join);
+        parts.for_each(|part| stats.add(&part));
+        (stats, lateness_us)
     });
-    ArmRun {
-        arm,
-        phases: total,
-        generator,
+    let mut snapshot = None;
+    if arm.is_controlled() {
+        pause(EMITTED);
+        snapshot = Some(server.store().snapshot());
     }
+    Run {
+        way,
+        arm,
+        stats,
+        snapshot,
+        lateness_us,
+    }
+}
+
+/// Offers each request of the schedule when it is due.
+fn generate(server: &Server, schedule: Schedule) -> (Stats, Histogram<u64>) {
+    machine::prefer_this_thread();
+    let mut stats = Stats::new();
+    let mut lateness_us = histogram();
+    let mut now = server.elapsed();
+    for arrival in schedule {
+        while now < arrival.at {
+            pause(GENERATOR_PERIOD);
+            now = server.elapsed();
+        }
+        lateness_us.saturating_record((now - arrival.at).as_micros() as u64);
+        server.offer(&mut stats, arrival, now);
+    }
+    (stats, lateness_us)
+}
+
+/// Watches the queue and the memory, and moves the bar.
+fn observe(server: &Server, over: &AtomicBool, bar: &ProgressBar) -> Stats {
+    const PERIOD: Duration = Duration::from_millis(50);
+    let mut stats = Stats::new();
+    let mut last = server.elapsed();
+    while !over.load(Ordering::Acquire) {
+        stats.waiting_peak = stats.waiting_peak.max(server.waiting());
+        stats.memory_peak_bytes = stats.memory_peak_bytes.max(machine::resident_bytes());
+        pause(PERIOD);
+        let now = server.elapsed();
+        bar.inc((now - last).as_millis() as u64);
+        last = now;
+    }
+    stats
+}
+
+/// Lets a policy act in time.
+fn wake(server: &Server, over: &AtomicBool) -> Stats {
+    let mut stats = Stats::new();
+    while !over.load(Ordering::Acquire) {
+        server.wake(&mut stats);
+        pause(server::WAKE_PERIOD);
+    }
+    stats
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
@@ -317,93 +368,6 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
         Ok(value) => value,
         Err(panic) => std::panic::resume_unwind(panic),
     }
-}
-
-/// Offers each request of the schedule when it is due.
-fn generate(
-    server: &Server,
-    schedule: impl Iterator<Item = Arrival>,
-    phases: usize,
-    clock: &Clock,
-    start: Instant,
-) -> (Vec<PhaseStats>, GeneratorRun) {
-    machine::prefer_this_thread();
-    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
-    let cpu_before = machine::thread_cpu_time();
-    let mut stats = vec![PhaseStats::new(); phases];
-    let mut lateness_us = histogram();
-    let mut now = clock.now();
-    for arrival in schedule {
-        let due = start + arrival.at;
-        while now < due {
-            pause(GENERATOR_PERIOD);
-            now = clock.now();
-        }
-        lateness_us.saturating_record(now.saturating_duration_since(due).as_micros() as u64);
-        let phase = &mut stats[arrival.phase];
-        phase.offered[arrival.tier.index()] += 1;
-        if let Err(rejected) = server.offer(arrival, due, now) {
-            let after = now.saturating_duration_since(due);
-            phase.refuse(rejected.reason(), &arrival, after);
-        }
-    }
-    let cpu = machine::thread_cpu_time().saturating_sub(cpu_before);
-    let elapsed = clock.now().saturating_duration_since(start);
-    let run = GeneratorRun {
-        lateness_us,
-        cpu_share: cpu.as_secs_f64() / elapsed.as_secs_f64() / cores,
-    };
-    (stats, run)
-}
-
-/// Watches the queue and the memory, and moves the bar.
-fn observe(
-    server: &Server,
-    phases: &[Phase],
-    clock: &Clock,
-    start: Instant,
-    over: &AtomicBool,
-    bar: &ProgressBar,
-) -> Vec<PhaseStats> {
-    const PERIOD: Duration = Duration::from_millis(50);
-    const CPU_SLICE: Duration = Duration::from_millis(500);
-    let mut stats = vec![PhaseStats::new(); phases.len()];
-    let mut shown_ms = 0;
-    let mut cpu_before = machine::process_cpu_time();
-    let cores = thread::available_parallelism().map_or(1, usize::from) as f64;
-    let mut slice = (start, cpu_before, 0);
-    while !over.load(Ordering::Acquire) {
-        let elapsed = clock.now().saturating_duration_since(start);
-        let mut left_s = elapsed.as_secs_f64();
-        let phase = phases.iter().position(|phase| {
-            left_s -= phase.seconds;
-            left_s < 0.0
-        });
-        if let Some(phase) = phase {
-            let seen = &mut stats[phase];
-            seen.waiting_peak = seen.waiting_peak.max(server.waiting());
-            seen.memory_peak_bytes = seen.memory_peak_bytes.max(machine::resident_bytes());
-            let cpu = machine::process_cpu_time();
-            seen.cpu += cpu.saturating_sub(cpu_before);
-            cpu_before = cpu;
-            let into_phase_s = left_s + phases[phase].seconds;
-            if slice.2 != phase || into_phase_s <= stats::GRACE.as_secs_f64() {
-                // What is left of the phase before is not this one's.
-                slice = (clock.now(), cpu, phase);
-            }
-            let slice_s = clock.now().saturating_duration_since(slice.0).as_secs_f64();
-            if slice_s >= CPU_SLICE.as_secs_f64() {
-                let share = cpu.saturating_sub(slice.1).as_secs_f64() / slice_s / cores;
-                seen.cpu_share_peak = seen.cpu_share_peak.max(share);
-                slice = (clock.now(), cpu, phase);
-            }
-            let elapsed_ms = elapsed.as_millis() as u64;
-            bar.inc(elapsed_ms - shown_ms);
-            shown_ms = elapsed_ms;
-        }
-        pause(PERIOD);
-    }
-    stats
 }
 
 #[expect(
@@ -416,7 +380,7 @@ fn pause(time: Duration) {
 
 fn progress_bar(seconds: f64) -> ProgressBar {
     let bar = ProgressBar::new((seconds * 1e3) as u64);
-    if let Ok(style) = ProgressStyle::with_template("{msg:12} {wide_bar} {percent:>3} %") {
+    if let Ok(style) = ProgressStyle::with_template("{msg:30} {wide_bar} {percent:>3} %") {
         bar.set_style(style);
     }
     bar

@@ -3,7 +3,11 @@
 #[cfg(feature = "rocks")]
 mod demo;
 #[cfg(feature = "rocks")]
+mod machine;
+#[cfg(feature = "rocks")]
 mod stall;
+#[cfg(feature = "rocks")]
+mod surge;
 #[cfg(feature = "rocks")]
 mod task;
 
@@ -34,12 +38,18 @@ enum Command {
     ///
     /// Exits with 0 when Cinnamon held every bar, 1 when it missed one, 2 when there is no outcome.
     Sim(sim::command::Options),
-    /// Overload a real RocksDB store, without and with Cinnamon: who gets dropped?
+    /// Break a real RocksDB store four ways, through five generations of overload control: who gets dropped?
+    ///
+    /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
+    /// 3 when it was not valid: the generator was late.
+    #[cfg(feature = "rocks")]
+    Demo(demo::Options),
+    /// Overload a real RocksDB store twelvefold, without and with Cinnamon, and judge the promises.
     ///
     /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
     /// 3 when it was not valid: the generator was late, or the machine slower than measured.
     #[cfg(feature = "rocks")]
-    Demo(demo::Options),
+    Surge(surge::Options),
     /// Write to a real RocksDB store faster than it can compact: does Cinnamon shed before RocksDB stalls?
     ///
     /// Exits with 0 when every bar was held, 1 when one was missed, 2 when the run could not be made,
@@ -57,7 +67,12 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     #[cfg(feature = "rocks")]
     (
         "demo",
-        "overloads a RocksDB store, without and with Cinnamon",
+        "breaks a RocksDB store four ways, through five generations of overload control",
+    ),
+    #[cfg(feature = "rocks")]
+    (
+        "surge",
+        "overloads a RocksDB store twelvefold, without and with Cinnamon, and judges promises",
     ),
     #[cfg(feature = "rocks")]
     (
@@ -78,6 +93,8 @@ fn main() -> ExitCode {
         Command::Sim(options) => sim::command::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
+        #[cfg(feature = "rocks")]
+        Command::Surge(options) => surge::main(&options),
         #[cfg(feature = "rocks")]
         Command::Stall(options) => stall::main(&options),
     }

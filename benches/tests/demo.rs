@@ -1,15 +1,24 @@
-//! The demo from the outside, much shortened: it runs, and answers everybody.
+//! The demo from the outside, much shortened: it runs every arm, answers everybody, draws its page.
 #![cfg(feature = "rocks")]
 #![allow(clippy::expect_used, reason = "a failed expectation is a failed test")]
 
-use std::process::Command;
+use std::process::{Command, Output};
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lab"))
+        .args(arguments)
+        .output()
+        .expect("lab starts")
+}
 
 #[test]
-fn a_short_demo_runs_both_arms_and_with_cinnamon_answers_every_request() {
-    let output = Command::new(env!("CARGO_BIN_EXE_lab"))
-        .args(["demo", "--scale", "0.05", "--seed", "7"])
-        .output()
-        .expect("lab starts");
+fn a_short_demo_walks_a_failure_through_all_arms_and_draws_it() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let report = dir.path().join("report.html");
+    let page = report.to_str().expect("a path in UTF-8");
+    let output = lab(&[
+        "demo", "--way", "hot-key", "--scale", "0.05", "--report", page,
+    ]);
     let printed = String::from_utf8_lossy(&output.stdout);
     // The promises are not judged at this length, nor on a machine that runs other tests beside it.
     let code = output.status.code();
@@ -17,27 +26,44 @@ fn a_short_demo_runs_both_arms_and_with_cinnamon_answers_every_request() {
         matches!(code, Some(0 | 1 | 3)),
         "{code:?}\n{printed}\n{output:?}"
     );
-    let arms: Vec<&str> = printed.split("\nCinnamon\n").collect();
-    assert_eq!(arms.len(), 2, "{printed}");
-    assert!(arms[0].contains("\nno control\n"), "{printed}");
-    for phase in ["0.7x", "3x", "12x surge", "0.7x again"] {
-        assert!(arms[1].contains(&format!("\n  {phase:<11} ")), "{printed}");
+    let arms = [
+        "no control",
+        "fixed limit, FIFO",
+        "CoDel, LIFO",
+        "flow law",
+        "Cinnamon",
+    ];
+    let drawn = std::fs::read_to_string(&report).expect("the page is there");
+    for arm in arms {
+        assert!(printed.contains(&format!("\n  {arm:<18} ")), "{printed}");
+        assert!(drawn.contains(&format!("<figcaption>{arm}</figcaption>")));
     }
-    let verdicts = arms[1].split("\n\n").next().expect("a table");
-    assert!(!verdicts.contains("never answered"), "{printed}");
-    assert!(!verdicts.contains("failed"), "{printed}");
+    assert!(!printed.contains("failed"), "{printed}");
+    assert!(printed.contains("controller \"hot-key\""), "{printed}");
+    assert_eq!(drawn.matches("<svg").count(), arms.len());
 }
 
 #[test]
 fn a_bad_option_is_refused_by_name_and_bound() {
-    let output = Command::new(env!("CARGO_BIN_EXE_lab"))
-        .args(["demo", "--scale", "NaN"])
-        .output()
-        .expect("lab starts");
-    assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        said.contains("`NaN` is not a number between 0.05 and 60"),
-        "{said}"
-    );
+    for (arguments, expected) in [
+        (
+            ["--scale", "NaN"],
+            "`NaN` is not a number between 0.05 and 60",
+        ),
+        (
+            ["--way", "flood"],
+            "`flood` is none of surge, scan-storm, write-stall, hot-key",
+        ),
+        (
+            ["--listen", "0.0.0.0:80"],
+            "`0.0.0.0:80` is no loopback address with a port",
+        ),
+        (["--hold", "-1"], "is not a number between 0 and 3600"),
+    ] {
+        let option = format!("{}={}", arguments[0], arguments[1]);
+        let output = lab(&["demo", &option]);
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{said}");
+    }
 }

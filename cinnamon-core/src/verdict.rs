@@ -73,10 +73,10 @@ pub enum Reason {
 
 impl Reason {
     /// Number of reasons.
-    pub(crate) const COUNT: usize = 7;
+    pub const COUNT: usize = 7;
 
     /// All reasons, in the order of their numbers.
-    pub(crate) const ALL: [Self; Self::COUNT] = [
+    pub const ALL: [Self; Self::COUNT] = [
         Self::Shed,
         Self::Busy,
         Self::Hopeless,

@@ -1,92 +1,103 @@
-//! A small server round the store: a pool of threads fed by a channel.
+//! A small server round the store: a pool of threads fed by a channel, and before it whoever decides.
 //!
-//! Without control every request goes straight into the channel and waits there, first come first
-//! served, as in most servers. With Cinnamon the permit is taken before the channel, so that what is
-//! in the channel has a slot and nothing queues behind the controller's own queue: an admission that
-//! must wait is put into the channel by its waker, when there is something to look at.
+//! Without control every request goes straight into the channel. A policy of the laboratory, behind a mutex, or
+//! the store's own controller decides before the channel, so that what is in it has a slot.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{Mode, OwnedPermit, Rejected, Request};
+use cinnamon_core::simulation::{Answer, Offer, Policy};
+use cinnamon_core::{Instant as Time, KeyHash, OwnedPermit, Request};
 use cinnamon_rocks::{Operation, Store, StoreError};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
-use super::load::{Action, Arrival};
-use super::machine;
-use super::stats::{DEADLINE, PhaseStats};
+use super::arm::Arm;
+use super::load::{Action, Arrival, FAT_ROW_BYTES};
+use super::stats::{DEADLINE, Stats};
 use crate::task::{Task, Waiting};
 
 /// Bytes that a decoded request holds while it is in the server.
 const BODY_BYTES: usize = 1_024;
-/// Bytes of a row: ten to twenty rows a block.
-pub(crate) const ROW_BYTES: usize = 256;
-
-/// Who decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arm {
-    NoControl,
-    Cinnamon,
-}
-
-impl Arm {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::NoControl => "no control",
-            Self::Cinnamon => "Cinnamon",
-        }
-    }
-}
+/// Most requests that wait for the arm with a fixed limit: what thread pools come with.
+const FIXED_QUEUE_LEN: usize = 256;
+/// Policies are asked this often whether their time has come.
+pub(crate) const WAKE_PERIOD: Duration = Duration::from_millis(2);
 
 /// A request inside the server.
 pub(crate) struct Job {
     arrival: Arrival,
-    due: Instant,
     body: Box<[u8]>,
+    /// Of a policy's offer.
+    token: Option<u32>,
 }
 
-/// The server's front: takes requests in.
+/// A policy, and who waits for it.
+struct Decider {
+    policy: Box<dyn Policy>,
+    waiting: HashMap<u32, Job>,
+    waiting_max: usize,
+    free: Vec<u32>,
+    tokens: u32,
+    answers: Vec<(u32, Answer)>,
+}
+
 pub(crate) struct Server {
     arm: Arm,
     store: Store,
     clock: Clock,
+    start: Instant,
+    decider: Option<Mutex<Decider>>,
     tasks: Sender<Task<Job>>,
     inbox: Receiver<Task<Job>>,
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
+    stop: AtomicBool,
+    served: AtomicU64,
 }
 
 impl Server {
-    pub(crate) fn new(arm: Arm, store: Store, clock: Clock) -> Self {
+    pub(crate) fn new(
+        arm: Arm,
+        store: Store,
+        policy: Option<Box<dyn Policy>>,
+        clock: Clock,
+    ) -> Self {
         let (tasks, inbox) = crossbeam_channel::unbounded();
-        store.controller().set_mode(if arm == Arm::NoControl {
-            Mode::Off
-        } else {
-            Mode::Enforce
+        store.controller().set_mode(arm.mode());
+        let decider = policy.map(|policy| {
+            Mutex::new(Decider {
+                policy,
+                waiting: HashMap::new(),
+                waiting_max: match arm {
+                    Arm::FixedFifo => FIXED_QUEUE_LEN,
+                    _ => usize::MAX,
+                },
+                free: Vec::new(),
+                tokens: 0,
+                answers: Vec::new(),
+            })
         });
         Self {
             arm,
             store,
+            start: clock.now(),
             clock,
+            decider,
             tasks,
             inbox,
-            stop: Arc::new(AtomicBool::new(false)),
-            served: Arc::new(AtomicU64::new(0)),
+            stop: AtomicBool::new(false),
+            served: AtomicU64::new(0),
         }
     }
 
-    /// A worker for one thread of the pool.
-    pub(crate) fn worker(&self) -> Worker {
-        Worker {
-            store: self.store.clone(),
-            clock: self.clock.clone(),
-            inbox: self.inbox.clone(),
-            stop: Arc::clone(&self.stop),
-            served: Arc::clone(&self.served),
-        }
+    pub(crate) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().saturating_duration_since(self.start)
     }
 
     /// Requests run so far.
@@ -94,66 +105,140 @@ impl Server {
         self.served.load(Ordering::Relaxed)
     }
 
-    /// Takes a request in, due at `due`. `Err` when it was refused on the spot.
-    pub(crate) fn offer(
-        &self,
-        arrival: Arrival,
-        due: Instant,
-        now: Instant,
-    ) -> Result<(), Rejected> {
+    /// Requests that wait in the server: for admission, or in the channel.
+    pub(crate) fn waiting(&self) -> u64 {
+        let lanes = self.store.snapshot().lanes;
+        let admission: u32 = lanes.iter().map(|lane| lane.waiting).sum();
+        let policy = self
+            .decider
+            .as_ref()
+            .map_or(0, |decider| lock(decider).waiting.len());
+        u64::from(admission) + policy as u64 + self.inbox.len() as u64
+    }
+
+    /// Takes a request in at `now` after the start.
+    pub(crate) fn offer(&self, stats: &mut Stats, arrival: Arrival, now: Duration) {
+        stats.offer(&arrival);
         let job = Job {
             arrival,
-            due,
             body: vec![0; BODY_BYTES].into_boxed_slice(),
+            token: None,
         };
-        if self.arm == Arm::NoControl {
-            self.send(Task::Unasked(job));
-            return Ok(());
+        match (&self.decider, self.arm.is_controlled()) {
+            (Some(decider), _) => self.offer_policy(stats, decider, job, now),
+            (None, true) => self.offer_store(stats, job, now),
+            (None, false) => self.send(Task::Unasked(job)),
         }
-        let (operation, mut request) = request(&arrival);
-        let left = DEADLINE.saturating_sub(now.saturating_duration_since(due));
-        request = request.time_left(left).bytes(BODY_BYTES as u32);
+    }
+
+    fn offer_policy(
+        &self,
+        stats: &mut Stats,
+        decider: &Mutex<Decider>,
+        mut job: Job,
+        now: Duration,
+    ) {
+        let mut decider = lock(decider);
+        let decider = &mut *decider;
+        let token = decider.free.pop().unwrap_or_else(|| {
+            decider.tokens += 1;
+            decider.tokens - 1
+        });
+        job.token = Some(token);
+        let arrival = job.arrival;
+        let priority = KeyHash::new(0, 0)
+            .rank(arrival.tier, arrival.caller)
+            .priority();
+        let offer = Offer {
+            token,
+            request: request(&arrival).1,
+            priority,
+            lane: 0,
+        };
+        match decider.policy.offer(time(now), &offer) {
+            Answer::Run => self.send(Task::Unasked(job)),
+            Answer::Refuse(reason) => {
+                decider.free.push(token);
+                stats.refuse(&arrival, reason.as_str());
+            }
+            Answer::Wait if decider.waiting.len() >= decider.waiting_max => {
+                decider.policy.cancel(time(now), token);
+                decider.free.push(token);
+                stats.refuse(&arrival, "queue full");
+            }
+            Answer::Wait => {
+                decider.waiting.insert(token, job);
+            }
+        }
+        self.pass_on(stats, decider);
+    }
+
+    /// Acts on what a policy has to tell.
+    fn pass_on(&self, stats: &mut Stats, decider: &mut Decider) {
+        let mut answers = std::mem::take(&mut decider.answers);
+        decider.policy.take_answers(&mut answers);
+        for (token, answer) in answers.drain(..) {
+            let Some(job) = decider.waiting.remove(&token) else {
+                continue;
+            };
+            match answer {
+                Answer::Refuse(reason) => {
+                    decider.free.push(token);
+                    stats.refuse(&job.arrival, reason.as_str());
+                }
+                Answer::Run | Answer::Wait => self.send(Task::Unasked(job)),
+            }
+        }
+        decider.answers = answers;
+    }
+
+    /// Lets a policy act whose time has come.
+    pub(crate) fn wake(&self, stats: &mut Stats) {
+        let Some(decider) = &self.decider else {
+            return;
+        };
+        let now = time(self.elapsed());
+        let mut decider = lock(decider);
+        if decider.policy.next_wakeup().is_some_and(|at| at <= now) {
+            decider.policy.wake(now);
+            self.pass_on(stats, &mut decider);
+        }
+    }
+
+    fn offer_store(&self, stats: &mut Stats, job: Job, now: Duration) {
+        let arrival = job.arrival;
+        let (operation, request) = request(&arrival);
+        let left = DEADLINE.saturating_sub(now.saturating_sub(arrival.at));
         let waiting = Arc::new(Waiting {
             pending: Mutex::new(None),
             tasks: self.tasks.clone(),
         });
         let waker = Waker::from(Arc::clone(&waiting));
         // Held until the admission is stored: a waker may be called before we get there.
-        let mut pending = waiting
-            .pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut pending = lock(&waiting.pending);
+        let request = request.time_left(left).bytes(BODY_BYTES as u32);
         let mut admit = self.store.admit(operation, &request);
         match admit.poll_admit(&waker) {
             Poll::Ready(Ok(permit)) => self.send(Task::Admitted(job, permit)),
-            Poll::Ready(Err(rejected)) => return Err(rejected),
+            Poll::Ready(Err(rejected)) => stats.refuse(&arrival, rejected.reason().as_str()),
             Poll::Pending => *pending = Some((job, admit)),
         }
-        Ok(())
     }
 
-    /// Requests that wait in the server: for admission, or in the channel.
-    pub(crate) fn waiting(&self) -> u64 {
-        let admission: u32 = self
-            .store
-            .snapshot()
-            .lanes
-            .iter()
-            .map(|lane| lane.waiting)
-            .sum();
-        u64::from(admission) + self.inbox.len() as u64
-    }
-
-    /// Whether everything taken in was answered.
-    pub(crate) fn is_idle(&self) -> bool {
-        let running = |lane: &cinnamon_core::LaneSnapshot| lane.in_use + lane.open_in_use;
-        self.waiting() == 0
-            && self
-                .store
-                .snapshot()
-                .lanes
-                .iter()
-                .all(|lane| running(lane) == 0)
+    /// Serves on the calling thread until stopped.
+    pub(crate) fn work(&self) -> Stats {
+        let mut stats = Stats::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let Ok(task) = self.inbox.recv_timeout(Duration::from_millis(20)) else {
+                continue;
+            };
+            match task {
+                Task::Unasked(job) => self.run(&mut stats, &job, None),
+                Task::Admitted(job, permit) => self.run(&mut stats, &job, Some(permit)),
+                Task::Look(waiting) => self.look(&mut stats, &waiting),
+            }
+        }
+        stats
     }
 
     /// Ends the pool; what is still in the channel is never answered.
@@ -161,93 +246,49 @@ impl Server {
         self.stop.store(true, Ordering::Release);
     }
 
-    fn send(&self, task: Task<Job>) {
-        let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
-    }
-}
-
-/// One thread of the pool.
-pub(crate) struct Worker {
-    store: Store,
-    clock: Clock,
-    inbox: Receiver<Task<Job>>,
-    stop: Arc<AtomicBool>,
-    served: Arc<AtomicU64>,
-}
-
-impl Worker {
-    /// Serves until stopped and returns what it saw.
-    pub(crate) fn run(&self, phases: usize) -> Vec<PhaseStats> {
-        let mut stats = vec![PhaseStats::new(); phases];
-        while !self.stop.load(Ordering::Acquire) {
-            let Ok(task) = self.inbox.recv_timeout(Duration::from_millis(20)) else {
-                continue;
-            };
-            match task {
-                Task::Unasked(job) => {
-                    let (_, request) = request(&job.arrival);
-                    self.run_job(&mut stats, &job, |store| run_unasked(store, &request, &job));
-                }
-                Task::Admitted(job, permit) => {
-                    self.run_job(&mut stats, &job, |store| run_with(store, permit, &job));
-                }
-                Task::Look(waiting) => self.look(&mut stats, &waiting),
-            }
-        }
-        stats
-    }
-
-    fn look(&self, stats: &mut [PhaseStats], waiting: &Arc<Waiting<Job>>) {
-        let mut pending = waiting
-            .pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+    fn look(&self, stats: &mut Stats, waiting: &Arc<Waiting<Job>>) {
+        let mut pending = lock(&waiting.pending);
         let Some((job, mut admit)) = pending.take() else {
             return;
         };
         match admit.poll_admit(&Waker::from(Arc::clone(waiting))) {
             Poll::Ready(Ok(permit)) => {
                 drop(pending);
-                self.run_job(stats, &job, |store| run_with(store, permit, &job));
+                self.run(stats, &job, Some(permit));
             }
-            Poll::Ready(Err(rejected)) => {
-                let arrival = &job.arrival;
-                let after = self.clock.now().saturating_duration_since(job.due);
-                stats[arrival.phase].refuse(rejected.reason(), arrival, after);
-            }
+            Poll::Ready(Err(rejected)) => stats.refuse(&job.arrival, rejected.reason().as_str()),
             Poll::Pending => *pending = Some((job, admit)),
         }
     }
 
-    fn run_job(
-        &self,
-        stats: &mut [PhaseStats],
-        job: &Job,
-        work: impl FnOnce(&Store) -> Result<(), StoreError>,
-    ) {
-        let stats = &mut stats[job.arrival.phase];
-        let cpu = machine::thread_cpu_time();
-        let done = work(&self.store);
-        if let Action::Scan { rows, .. } = job.arrival.action {
-            stats.rows += u64::from(rows);
-            stats.rows_cpu += machine::thread_cpu_time().saturating_sub(cpu);
-        }
+    fn run(&self, stats: &mut Stats, job: &Job, permit: Option<OwnedPermit>) {
+        let arrival = &job.arrival;
+        let done = act(&self.store, arrival, permit, &job.body);
         self.served.fetch_add(1, Ordering::Relaxed);
         match done {
-            Ok(()) => {
-                let latency = self.clock.now().saturating_duration_since(job.due);
-                stats.done(job.arrival.tier, latency);
+            Ok(rows) => {
+                let latency = self.elapsed().saturating_sub(arrival.at);
+                stats.done(arrival, latency, rows);
             }
             Err(StoreError::Rejected(rejected)) => {
-                let after = self.clock.now().saturating_duration_since(job.due);
-                stats.refuse(rejected.reason(), &job.arrival, after);
+                stats.refuse(arrival, rejected.reason().as_str());
             }
-            Err(_) => stats.failed += 1,
+            Err(_) => stats.lose(arrival, "failed"),
         }
+        if let (Some(decider), Some(token)) = (&self.decider, job.token) {
+            let mut decider = lock(decider);
+            decider.policy.finish(time(self.elapsed()), token, None);
+            decider.free.push(token);
+            self.pass_on(stats, &mut decider);
+        }
+    }
+
+    fn send(&self, task: Task<Job>) {
+        let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
     }
 }
 
-/// How the request presents itself for admission.
+/// How a request presents itself for admission.
 fn request(arrival: &Arrival) -> (Operation, Request) {
     let request = Request::new(arrival.tier).key(arrival.caller);
     match arrival.action {
@@ -256,25 +297,49 @@ fn request(arrival: &Arrival) -> (Operation, Request) {
     }
 }
 
-fn run_unasked(store: &Store, request: &Request, job: &Job) -> Result<(), StoreError> {
-    match job.arrival.action {
-        Action::Scan { from, rows } => store.scan(request, &from.to_be_bytes(), rows).map(drop),
-        Action::Put { key } => store.put(request, &key.to_be_bytes(), &job.body[..ROW_BYTES]),
+/// Runs the request on the calling thread, and says how many rows it returned.
+fn act(
+    store: &Store,
+    arrival: &Arrival,
+    permit: Option<OwnedPermit>,
+    body: &[u8],
+) -> Result<u64, StoreError> {
+    match arrival.action {
+        Action::Scan { from, rows } => {
+            let from = from.to_be_bytes();
+            let found = match permit {
+                Some(permit) => store.scan_with(permit, &from, rows),
+                None => store.scan(&request(arrival).1, &from, rows),
+            };
+            found.map(|rows| rows.len() as u64)
+        }
+        Action::Put { key, bytes } => {
+            let mut value = [0; FAT_ROW_BYTES];
+            let value = &mut value[..bytes];
+            fill(value, arrival.caller ^ key << 32 ^ body.len() as u64);
+            let key = key.to_be_bytes();
+            let done = match permit {
+                Some(permit) => store.put_with(permit, &key, value),
+                None => store.put(&request(arrival).1, &key, value),
+            };
+            done.map(|()| 0)
+        }
     }
 }
 
-fn run_with(store: &Store, permit: OwnedPermit, job: &Job) -> Result<(), StoreError> {
-    match job.arrival.action {
-        Action::Scan { from, rows } => store.scan_with(permit, &from.to_be_bytes(), rows).map(drop),
-        Action::Put { key } => store.put_with(permit, &key.to_be_bytes(), &job.body[..ROW_BYTES]),
+/// Noise, so that compaction has to write all of it.
+pub(crate) fn fill(value: &mut [u8], seed: u64) {
+    let mut rng = cinnamon_core::simulation::Rng::new(seed);
+    for chunk in value.chunks_mut(8) {
+        let noise = rng.bits().to_le_bytes();
+        chunk.copy_from_slice(&noise[..chunk.len()]);
     }
 }
 
-/// Runs one request on the calling thread, for the capacity measurement.
-pub(crate) fn run_closed(store: &Store, action: Action) -> Result<(), StoreError> {
-    let request = Request::new(cinnamon_core::Tier::T1);
-    match action {
-        Action::Scan { from, rows } => store.scan(&request, &from.to_be_bytes(), rows).map(drop),
-        Action::Put { key } => store.put(&request, &key.to_be_bytes(), &[0; ROW_BYTES]),
-    }
+fn time(since_start: Duration) -> Time {
+    Time::from_nanos(since_start.as_nanos() as u64)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

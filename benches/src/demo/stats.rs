@@ -1,9 +1,9 @@
-//! What became of the offers, per phase.
+//! What became of the offers of a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cinnamon_core::{Reason, TIERS, Tier};
+use cinnamon_core::{TIERS, Tier};
 use hdrhistogram::Histogram;
 
 use super::load::Arrival;
@@ -11,128 +11,147 @@ use crate::task::histogram;
 
 /// An answer later than this after the request was due is worthless.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
-/// After an overload the gate may take this long to open.
-pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// Width of a point of the pictures.
+pub(crate) const SLICE: Duration = Duration::from_millis(250);
 
-/// One phase, as one thread saw it; threads are added up at the end. Every offer is credited to the
-/// phase in which it was due.
-#[derive(Clone, Debug)]
-pub(crate) struct PhaseStats {
-    pub(crate) offered: [u64; TIERS],
-    /// Answered within the deadline.
-    pub(crate) good: [u64; TIERS],
-    /// Answered too late.
-    pub(crate) late: u64,
-    pub(crate) failed: u64,
-    pub(crate) refused: BTreeMap<&'static str, u64>,
-    /// Refused while the phase still lasted. (Who was due at its end may have to go when the next one
-    /// begins.)
-    pub(crate) refused_within: u64,
-    /// Of these, due more than [`GRACE`] into the phase.
-    pub(crate) refused_after_grace: u64,
-    /// From due to done, microseconds, of all that were admitted and done.
-    pub(crate) latency_us: Histogram<u64>,
-    pub(crate) waiting_peak: u64,
-    pub(crate) memory_peak_bytes: u64,
-    /// Rows that scans asked for, and the CPU time that these scans took: how fast the machine is.
-    pub(crate) rows: u64,
-    pub(crate) rows_cpu: Duration,
-    /// CPU time of the whole process, the generator included.
-    pub(crate) cpu: Duration,
-    /// Most that it used in half a second after [`GRACE`], as a share of the machine.
-    pub(crate) cpu_share_peak: f64,
+/// Offers of one tier, and those answered in time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    pub(crate) offered: u64,
+    pub(crate) good: u64,
 }
 
-impl PhaseStats {
+/// A run as one thread saw it; threads are added up at the end. Every offer is credited to the time at which it
+/// was due.
+#[derive(Clone, Debug)]
+pub(crate) struct Stats {
+    /// While the failure lasts: the ordinary load, and the failure's own.
+    pub(crate) tiers: [[Count; TIERS]; 2],
+    /// By slices of time, both together.
+    pub(crate) slices: Vec<[Count; TIERS]>,
+    /// What became of those who were not answered in time, while the failure lasts.
+    pub(crate) lost: BTreeMap<&'static str, u64>,
+    /// All refusals of the whole run, by their word.
+    pub(crate) refused: BTreeMap<&'static str, u64>,
+    /// From due to done, microseconds, of t0 and t1 while the failure lasts.
+    pub(crate) latency_us: Histogram<u64>,
+    /// Cost served in time while the failure lasts, rows.
+    pub(crate) rows: u64,
+    pub(crate) waiting_peak: u64,
+    pub(crate) memory_peak_bytes: u64,
+}
+
+impl Stats {
     pub(crate) fn new() -> Self {
         Self {
-            offered: [0; TIERS],
-            good: [0; TIERS],
-            late: 0,
-            failed: 0,
+            tiers: Default::default(),
+            slices: Vec::new(),
+            lost: BTreeMap::new(),
             refused: BTreeMap::new(),
-            refused_within: 0,
-            refused_after_grace: 0,
             latency_us: histogram(),
+            rows: 0,
             waiting_peak: 0,
             memory_peak_bytes: 0,
-            rows: 0,
-            rows_cpu: Duration::ZERO,
-            cpu: Duration::ZERO,
-            cpu_share_peak: 0.0,
         }
     }
 
-    pub(crate) fn done(&mut self, tier: Tier, latency: Duration) {
-        self.latency_us
-            .saturating_record(latency.as_micros() as u64);
-        if latency <= DEADLINE {
-            self.good[tier.index()] += 1;
-        } else {
-            self.late += 1;
+    pub(crate) fn offer(&mut self, arrival: &Arrival) {
+        self.slice(arrival).offered += 1;
+        if arrival.counts {
+            self.cell(arrival).offered += 1;
         }
     }
 
-    /// Counts a refusal that came `after` the request was due.
-    pub(crate) fn refuse(&mut self, reason: Reason, arrival: &Arrival, after: Duration) {
-        *self.refused.entry(reason.as_str()).or_default() += 1;
-        if after <= arrival.phase_left {
-            self.refused_within += 1;
-            self.refused_after_grace += u64::from(arrival.into_phase > GRACE);
+    pub(crate) fn done(&mut self, arrival: &Arrival, latency: Duration, rows: u64) {
+        let us = latency.as_micros() as u64;
+        if arrival.counts && arrival.tier <= Tier::T1 {
+            self.latency_us.saturating_record(us);
         }
+        if latency > DEADLINE {
+            self.lose(arrival, "late");
+            return;
+        }
+        self.slice(arrival).good += 1;
+        if arrival.counts {
+            self.cell(arrival).good += 1;
+            self.rows += rows;
+        }
+    }
+
+    pub(crate) fn refuse(&mut self, arrival: &Arrival, why: &'static str) {
+        *self.refused.entry(why).or_default() += 1;
+        self.lose(arrival, why);
+    }
+
+    pub(crate) fn lose(&mut self, arrival: &Arrival, why: &'static str) {
+        if arrival.counts {
+            *self.lost.entry(why).or_default() += 1;
+        }
+    }
+
+    fn cell(&mut self, arrival: &Arrival) -> &mut Count {
+        &mut self.tiers[usize::from(arrival.fails)][arrival.tier.index()]
+    }
+
+    fn slice(&mut self, arrival: &Arrival) -> &mut Count {
+        let index = (arrival.at.as_nanos() / SLICE.as_nanos()) as usize;
+        if self.slices.len() <= index {
+            self.slices.resize(index + 1, Default::default());
+        }
+        &mut self.slices[index][arrival.tier.index()]
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        for tier in 0..TIERS {
-            self.offered[tier] += other.offered[tier];
-            self.good[tier] += other.good[tier];
+        let add = |mine: &mut [Count; TIERS], theirs: &[Count; TIERS]| {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                mine.offered += theirs.offered;
+                mine.good += theirs.good;
+            }
+        };
+        let both = self.tiers.iter_mut().zip(&other.tiers);
+        both.for_each(|(mine, theirs)| add(mine, theirs));
+        if self.slices.len() < other.slices.len() {
+            self.slices.resize(other.slices.len(), Default::default());
         }
-        self.late += other.late;
-        self.failed += other.failed;
-        for (reason, count) in &other.refused {
-            *self.refused.entry(reason).or_default() += count;
+        let slices = self.slices.iter_mut().zip(&other.slices);
+        slices.for_each(|(mine, theirs)| add(mine, theirs));
+        for (why, count) in &other.lost {
+            *self.lost.entry(why).or_default() += count;
         }
-        self.refused_within += other.refused_within;
-        self.refused_after_grace += other.refused_after_grace;
+        for (why, count) in &other.refused {
+            *self.refused.entry(why).or_default() += count;
+        }
         self.latency_us += &other.latency_us;
+        self.rows += other.rows;
         self.waiting_peak = self.waiting_peak.max(other.waiting_peak);
         self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
-        self.rows += other.rows;
-        self.rows_cpu += other.rows_cpu;
-        self.cpu += other.cpu;
-        self.cpu_share_peak = self.cpu_share_peak.max(other.cpu_share_peak);
     }
 
-    /// Rows scanned in a second of CPU time; `None` when nothing was.
-    pub(crate) fn rows_per_cpu_s(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.rows as f64 / self.rows_cpu.as_secs_f64())
+    fn sum(&self, tiers: &[Tier], of: fn(&Count) -> u64) -> u64 {
+        let both = self.tiers.iter();
+        both.flat_map(|row| tiers.iter().map(|tier| of(&row[tier.index()])))
+            .sum()
     }
 
-    pub(crate) fn offers(&self) -> u64 {
-        self.offered.iter().sum()
+    /// Share of these tiers' offers that were answered in time while the failure lasted; `None` when there were
+    /// none.
+    pub(crate) fn success(&self, tiers: &[Tier]) -> Option<f64> {
+        let offered = self.sum(tiers, |count| count.offered);
+        let good = self.sum(tiers, |count| count.good);
+        (offered > 0).then(|| good as f64 / offered as f64)
     }
 
-    pub(crate) fn goods(&self) -> u64 {
-        self.good.iter().sum()
+    /// Offers while the failure lasted, and those answered in time.
+    pub(crate) fn offered_and_good(&self) -> (u64, u64) {
+        let of = |of| self.sum(&Tier::ALL, of);
+        (of(|count| count.offered), of(|count| count.good))
     }
 
-    pub(crate) fn refusals(&self) -> u64 {
-        self.refused.values().sum()
-    }
-
-    /// Offers that got no answer at all before the end.
+    /// Offers while the failure lasted that got no answer at all.
     pub(crate) fn unanswered(&self) -> u64 {
-        let answered = self.goods() + self.late + self.failed + self.refusals();
-        self.offers().saturating_sub(answered)
-    }
-
-    /// Share of these tiers' offers that were answered in time; 1 when there were none.
-    pub(crate) fn success(&self, tiers: &[Tier]) -> f64 {
-        let sum = |of: &[u64; TIERS]| tiers.iter().map(|tier| of[tier.index()]).sum::<u64>();
-        match sum(&self.offered) {
-            0 => 1.0,
-            offered => sum(&self.good) as f64 / offered as f64,
-        }
+        let (offered, good) = self.offered_and_good();
+        let lost: u64 = self.lost.values().sum();
+        offered.saturating_sub(good + lost)
     }
 }
 
@@ -143,37 +162,35 @@ mod tests {
 
     #[test]
     fn each_offer_is_in_one_place() {
-        let mut worker = PhaseStats::new();
-        worker.done(Tier::T1, Duration::from_millis(5));
-        worker.done(Tier::T1, Duration::from_millis(1_500));
-        let mut generator = PhaseStats::new();
-        generator.offered[Tier::T1.index()] = 6;
-        let arrival = |into_s: u64| Arrival {
-            at: Duration::from_secs(into_s),
-            phase: 0,
-            into_phase: Duration::from_secs(into_s),
-            phase_left: Duration::from_secs(4 - into_s),
-            tier: Tier::T1,
+        let arrival = |at_ms: u64, tier, fails, counts| Arrival {
+            at: Duration::from_millis(at_ms),
+            fails,
+            counts,
+            tier,
             caller: 0,
-            action: Action::Put { key: 0 },
+            action: Action::Put { key: 0, bytes: 1 },
         };
-        generator.refuse(Reason::Shed, &arrival(1), Duration::ZERO);
-        generator.refuse(Reason::Shed, &arrival(3), Duration::from_millis(999));
-        generator.refuse(Reason::Evicted, &arrival(3), Duration::from_millis(1_001));
-        generator.add(&worker);
-        assert_eq!(
-            (generator.goods(), generator.late, generator.refusals()),
-            (1, 1, 3)
-        );
-        assert_eq!(
-            (
-                generator.unanswered(),
-                generator.refused_within,
-                generator.refused_after_grace
-            ),
-            (1, 2, 1)
-        );
-        assert_eq!(generator.success(&[Tier::T1]), 1.0 / 6.0);
-        assert_eq!(generator.success(&[Tier::T0]), 1.0);
+        let mut stats = Stats::new();
+        let all = [
+            arrival(10, Tier::T1, false, false),
+            arrival(600, Tier::T1, false, true),
+            arrival(700, Tier::T1, false, true),
+            arrival(800, Tier::T4, true, true),
+            arrival(900, Tier::T4, true, true),
+        ];
+        all.iter().for_each(|arrival| stats.offer(arrival));
+        stats.done(&all[0], Duration::from_millis(3), 7);
+        stats.done(&all[1], Duration::from_millis(3), 7);
+        let mut worker = Stats::new();
+        worker.done(&all[2], Duration::from_millis(1_001), 7);
+        worker.refuse(&all[3], "shed");
+        stats.add(&worker);
+        assert_eq!(stats.success(&[Tier::T0]), None);
+        assert_eq!(stats.success(&[Tier::T0, Tier::T1]), Some(0.5));
+        assert_eq!(stats.success(&[Tier::T4]), Some(0.0));
+        assert_eq!(stats.offered_and_good(), (4, 1));
+        assert_eq!(stats.unanswered(), 1);
+        assert_eq!((stats.rows, stats.slices.len()), (7, 4));
+        assert_eq!(stats.lost, [("late", 1), ("shed", 1)].into());
     }
 }

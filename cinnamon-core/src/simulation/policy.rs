@@ -75,7 +75,7 @@ impl Default for View {
 }
 
 /// Decides who runs, who waits and who does not. Time is an argument; equal calls, equal answers.
-pub trait Policy: Debug {
+pub trait Policy: Debug + Send {
     /// A request comes.
     fn offer(&mut self, now: Instant, offer: &Offer) -> Answer;
 

@@ -1,4 +1,4 @@
-//! What the demo prints: a table per arm, the promises, and who got dropped in plain words.
+//! What is printed: a table per arm, the promises, and who got dropped in plain words.
 
 use std::process::ExitCode;
 use std::thread;
