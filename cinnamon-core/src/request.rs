@@ -145,6 +145,15 @@ impl Request {
         self
     }
 
+    /// The same request with its [`time_left`](Self::time_left) counted from `now` (by the controller's clock),
+    /// rather than from each offer anew: for work that is offered in several pieces, and has one deadline for
+    /// all of them.
+    pub fn starting_at(mut self, now: Instant) -> Self {
+        self.deadline = self.deadline_at(now);
+        self.time_left = None;
+        self
+    }
+
     /// The longest it may wait in the queue; zero means "now or not at all".
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
         self.max_wait = Some(max_wait);
@@ -200,6 +209,19 @@ mod tests {
             .time_left(Duration::from_nanos(2_000));
         assert_eq!(request.deadline_at(now), Some(Instant::from_nanos(3_000)));
         assert_eq!(Request::new(Tier::T1).deadline_at(now), None);
+    }
+
+    #[test]
+    fn time_left_is_counted_once_for_work_that_is_offered_in_pieces() {
+        let at = Instant::from_nanos;
+        let request = Request::new(Tier::T1)
+            .time_left(Duration::from_nanos(2_000))
+            .starting_at(at(1_000));
+        assert_eq!(request.deadline_at(at(2_500)), Some(at(3_000)));
+        let earlier = request.deadline(at(2_000)).starting_at(at(1_500));
+        assert_eq!(earlier.deadline_at(at(9_000)), Some(at(2_000)));
+        let endless = Request::new(Tier::T1).starting_at(at(1_000));
+        assert_eq!(endless.deadline_at(at(9_000)), None);
     }
 
     #[test]
