@@ -34,21 +34,29 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod cost;
 mod error;
+mod operation;
 mod options;
+mod scan;
 mod store;
 mod write_stall;
+
 
 pub use cinnamon_core::{
     Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,
     Snapshot, Tenant, Tier,
 };
-pub use error::{OpenError, StoreError};
+pub use error::{OpenError, OptionsError, PoolError, ScanError, StoreError, UnknownFamily};
+pub use operation::Operation;
 pub use options::{
-    DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_WRITE_BUFFER_BYTES,
-    StoreOptions,
+    DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_FAMILY,
+    DEFAULT_WRITE_BUFFER_BYTES, FAMILIES_MAX, FamilyOptions, StoreOptions,
 };
-pub use store::{Operation, Row, Store};
+pub use scan::{
+    DEFAULT_CHUNK_BYTES, DEFAULT_CHUNK_EXAMINED, DEFAULT_CHUNK_ROWS, Scan, ScanOptions,
+};
+pub use store::{Batch, Row, Store};
 pub use write_stall::{
     DEFAULT_HARD_PENDING_COMPACTION_BYTES, DEFAULT_L0_COMPACTION_TRIGGER,
     DEFAULT_L0_SLOWDOWN_TRIGGER, DEFAULT_L0_STOP_TRIGGER, DEFAULT_SOFT_PENDING_COMPACTION_BYTES,

@@ -1,11 +1,17 @@
 //! What can be set for a store.
 
+mod check;
+mod family;
+
 use std::thread::available_parallelism;
 
-use cinnamon_core::{ClassSettings, Config, ConfigError, LaneSettings, Settings};
+use cinnamon_core::Settings;
+use serde::{Deserialize, Serialize};
 
-use crate::store::Operation;
+use crate::error::OptionsError;
 use crate::write_stall::StallTriggers;
+
+pub use family::{DEFAULT_FAMILY, FAMILIES_MAX, FamilyOptions};
 
 /// Block cache: enough for indexes, filters and a hot set of a small store. RocksDB's own default is
 /// 32 MiB.
@@ -25,42 +31,65 @@ const READ_SLOTS_PER_CORE: u32 = 2;
 /// writer queues up while the first is at it, more only wait where no priority counts.
 const WRITE_SLOTS: u32 = 2;
 
+/// Threads that flush and compact, at least: one of each.
+const BACKGROUND_JOBS_MIN: u32 = 2;
+/// Bounds of a memtable: outside of them RocksDB silently takes the bound, and what is reckoned from the
+/// setting would be wrong.
+const WRITE_BUFFER_BYTES_MIN: u64 = 64 << 10;
+const WRITE_BUFFER_BYTES_MAX: u64 = 64 << 30;
+
 /// The scope of both lanes.
 pub(crate) const SCOPE: &str = "store";
+/// The lane of everything that reads.
+pub(crate) const READ: &str = "read";
+/// The lane of everything that writes.
+pub(crate) const WRITE: &str = "write";
 
-/// Options of a [`Store`](crate::Store).
-#[derive(Clone, Debug)]
+/// Options of a [`Store`](crate::Store): from code, or from a file with [`StoreOptions::from_toml`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Slots of the lane `read`. Default: one per core.
+    /// Slots of the lane `read`, at least 1. Default: two per core.
     pub read_limit: u32,
-    /// Slots of the lane `write`. Default 2.
+    /// Slots of the lane `write`, at least 1. Default 2. With `sync_writes` more of them share one
+    /// synchronisation of the log.
     pub write_limit: u32,
-    /// Bytes of block cache. Default [`DEFAULT_BLOCK_CACHE_BYTES`].
+    /// Bytes of block cache, for all column families. Default [`DEFAULT_BLOCK_CACHE_BYTES`].
     pub block_cache_bytes: u64,
-    /// Bytes of one memtable. Default [`DEFAULT_WRITE_BUFFER_BYTES`].
+    /// Bytes of one memtable, 64 KiB to 64 GiB. Default [`DEFAULT_WRITE_BUFFER_BYTES`].
     pub write_buffer_bytes: u64,
+    /// What block cache and memtables may come to, all column families together. It bounds nothing while
+    /// the store runs: settings that could exceed it are refused. Default (`None`): not checked.
+    pub memory_bytes_max: Option<u64>,
     /// Whether a write waits until its log record is on the disk. The log itself is always written.
     /// Default `false`: a crash of the machine, not of the process, may lose the last writes.
     pub sync_writes: bool,
-    /// Where RocksDB delays and stops writes. The levels of the store keep RocksDB's proportions to the
-    /// memtables: as many bytes in L1 as in the L0 files that are compacted into it. Default: RocksDB's own.
-    pub triggers: StallTriggers,
-    /// Threads that flush and compact, at least 2. Default [`DEFAULT_BACKGROUND_JOBS_MAX`].
+    /// Threads that flush and compact, at least 2, for all column families. Default
+    /// [`DEFAULT_BACKGROUND_JOBS_MAX`].
     pub background_jobs_max: u32,
     /// Bytes a second that flushes and compactions may write, at least 1. Default (`None`): as many as the
     /// disk takes.
     pub background_bytes_per_s: Option<u64>,
     /// Whether RocksDB refuses a write that it would have to delay, rather than keep the caller and its slot
     /// waiting. The call fails with [`StoreError::Rocks`](crate::StoreError::Rocks), and counts as overload.
-    /// Default `false`.
+    /// It takes `write_stall`. Default `false`.
     pub no_slowdown: bool,
     /// Whether [`WriteStall`](crate::WriteStall) sheds low tiers before RocksDB delays writes. Default `true`.
     pub write_stall: bool,
     /// Whether to create the store when the folder holds none. Default `true`.
     pub create_if_missing: bool,
-    /// The controller's settings. Its lanes and classes are the store's; what is set here of them is
-    /// replaced.
+    /// Whether column families that the folder has and `families` does not name are opened, with the store's
+    /// settings. Default `false`: they are an error, for who forgets one forgets its settings.
+    pub open_unknown_families: bool,
+    /// Where RocksDB delays and stops writes. The levels of the store keep RocksDB's proportions to the
+    /// memtables: as many bytes in L1 as in the L0 files that are compacted into it. Default: RocksDB's own.
+    pub triggers: StallTriggers,
+    /// Column families beside `default`; those that the folder lacks are created. Default: none.
+    pub families: Vec<FamilyOptions>,
+    /// The controller's settings. Its lanes are `read` and `write`, its classes the names of
+    /// [`Operation`](crate::Operation)s: settings of them are taken by name, others are refused. The limit of a
+    /// lane that is set here must be that of `read_limit` or `write_limit`.
     pub control: Settings,
 }
 
@@ -72,56 +101,84 @@ impl Default for StoreOptions {
             write_limit: WRITE_SLOTS,
             block_cache_bytes: DEFAULT_BLOCK_CACHE_BYTES,
             write_buffer_bytes: DEFAULT_WRITE_BUFFER_BYTES,
+            memory_bytes_max: None,
             sync_writes: false,
-            triggers: StallTriggers::default(),
             background_jobs_max: DEFAULT_BACKGROUND_JOBS_MAX,
             background_bytes_per_s: None,
             no_slowdown: false,
             write_stall: true,
             create_if_missing: true,
+            open_unknown_families: false,
+            triggers: StallTriggers::default(),
+            families: Vec::new(),
             control: Settings::default(),
         }
     }
 }
 
 impl StoreOptions {
-    /// Checks them and makes the controller's configuration: two lanes of one scope.
-    pub(crate) fn config(&self) -> Result<Config, ConfigError> {
-        self.triggers.check()?;
-        let most = i32::MAX as u32;
-        ConfigError::within("background_jobs_max", self.background_jobs_max, 2, most)?;
-        if let Some(bytes_per_s) = self.background_bytes_per_s {
-            ConfigError::within("background_bytes_per_s", bytes_per_s, 1, i64::MAX as u64)?;
-        }
-        let mut settings = self.control.clone();
-        settings.lanes = vec![
-            LaneSettings::new("read", self.read_limit).scope(SCOPE),
-            LaneSettings::new("write", self.write_limit).scope(SCOPE),
-        ];
-        let class = |operation: Operation| {
-            let mut class = ClassSettings::default();
-            operation.name().clone_into(&mut class.name);
-            class
-        };
-        settings.classes = Operation::ALL.map(class).to_vec();
-        Config::new(settings)
+    /// Reads and checks a configuration file; what it leaves out stands at its default. The package's
+    /// `examples/store.toml` has every setting.
+    ///
+    /// # Errors
+    ///
+    /// When it is no TOML or has a setting that does not exist, with its place; when a setting is out of its
+    /// bounds or does not go with another, with the names of both.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cinnamon_rocks::StoreOptions;
+    ///
+    /// let options = StoreOptions::from_toml("read_limit = 8\n[control]\nuntagged_tier = \"t4\"").unwrap();
+    /// assert_eq!(options.read_limit, 8);
+    /// let error = StoreOptions::from_toml("write_limit = 0").unwrap_err();
+    /// assert_eq!(error.to_string(), "`write_limit` is 0 but must be between 1 and 1048576");
+    /// ```
+    pub fn from_toml(text: &str) -> Result<Self, OptionsError> {
+        let options: Self = toml::from_str(text)?;
+        options.config()?;
+        Ok(options)
     }
 
-    /// RocksDB's own options.
+    /// RocksDB's options of the database.
     pub(crate) fn rocksdb(&self) -> rocksdb::Options {
+        let mut options = rocksdb::Options::default();
+        options.create_if_missing(self.create_if_missing);
+        options.create_missing_column_families(true);
+        options.set_max_background_jobs(self.background_jobs_max as i32);
+        if let Some(bytes_per_s) = self.background_bytes_per_s {
+            options.set_ratelimiter(
+                bytes_per_s as i64,
+                BACKGROUND_REFILL_US,
+                BACKGROUND_FAIRNESS,
+            );
+        }
+        options
+    }
+
+    /// The block cache that all column families share.
+    pub(crate) fn block_cache(&self) -> rocksdb::Cache {
+        rocksdb::Cache::new_lru_cache(self.block_cache_bytes as usize)
+    }
+
+    /// RocksDB's options of a column family.
+    pub(crate) fn rocksdb_family(
+        &self,
+        cache: &rocksdb::Cache,
+        triggers: &StallTriggers,
+        write_buffer_bytes: u64,
+    ) -> rocksdb::Options {
         let mut table = rocksdb::BlockBasedOptions::default();
-        let cache = rocksdb::Cache::new_lru_cache(self.block_cache_bytes as usize);
-        table.set_block_cache(&cache);
+        table.set_block_cache(cache);
         // Ten bits: one lookup in a hundred reads a block in vain.
         table.set_bloom_filter(10.0, false);
         let mut options = rocksdb::Options::default();
-        options.create_if_missing(self.create_if_missing);
         options.set_block_based_table_factory(&table);
         options.set_compression_type(rocksdb::DBCompressionType::Lz4);
-        options.set_write_buffer_size(self.write_buffer_bytes as usize);
-        options.set_target_file_size_base(self.write_buffer_bytes);
-        let triggers = &self.triggers;
-        let level_bytes = u64::from(triggers.l0_compaction).saturating_mul(self.write_buffer_bytes);
+        options.set_write_buffer_size(write_buffer_bytes as usize);
+        options.set_target_file_size_base(write_buffer_bytes);
+        let level_bytes = u64::from(triggers.l0_compaction).saturating_mul(write_buffer_bytes);
         options.set_max_bytes_for_level_base(level_bytes);
         options.set_level_zero_file_num_compaction_trigger(triggers.l0_compaction as i32);
         options.set_level_zero_slowdown_writes_trigger(triggers.l0_slowdown as i32);
@@ -133,14 +190,6 @@ impl StoreOptions {
             triggers.hard_pending_compaction_bytes as usize,
         );
         options.set_max_write_buffer_number(triggers.write_buffers_max as i32);
-        options.set_max_background_jobs(self.background_jobs_max as i32);
-        if let Some(bytes_per_s) = self.background_bytes_per_s {
-            options.set_ratelimiter(
-                bytes_per_s as i64,
-                BACKGROUND_REFILL_US,
-                BACKGROUND_FAIRNESS,
-            );
-        }
         options
     }
 }

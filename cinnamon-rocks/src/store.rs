@@ -1,229 +1,182 @@
 //! The store: admit, run, finish.
 
+mod read;
+mod write;
+
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use cinnamon_core::{
-    AdmitOwned, Class, Completion, Controller, Lane, Outcome, OwnedPermit, Request, Scope, Snapshot,
+    AdmitOwned, Completion, Controller, Lane, Outcome, OwnedPermit, Request, Scope, Snapshot,
 };
-use rocksdb::{DB, Direction, ErrorKind, IteratorMode, WriteOptions};
+use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, WriteOptions};
 
-use crate::error::{OpenError, StoreError};
-use crate::options::{SCOPE, StoreOptions};
+use crate::cost::{
+    BATCH_OPERATIONS_PER_UNIT, Experience, SYNCED_OPERATIONS_PER_UNIT, scan_cost, write_cost,
+};
+use crate::error::{OpenError, StoreError, UnknownFamily};
+use crate::operation::Operation;
+use crate::options::{DEFAULT_FAMILY, READ, SCOPE, StoreOptions, WRITE};
+use crate::scan::{Scan, ScanOptions};
 use crate::write_stall::{StallGauges, StallLevel, StallWatch, WriteStall, gauges};
+
+pub use write::Batch;
 
 /// A key and its value.
 pub type Row = (Box<[u8]>, Box<[u8]>);
 
-/// Rows a scan examines for the cost of one point read. Measured on cached blocks: a point read takes
-/// about as long as stepping over this many rows.
-const SCAN_ROWS_PER_UNIT: u32 = 16;
-/// Bytes a write carries for the cost of one: what fits a block.
-const WRITE_BYTES_PER_UNIT: u32 = 4_096;
-
 /// A RocksDB database whose every call passes admission first. A cheap handle; clones are one store.
 ///
-/// A call blocks while it waits for admission and while RocksDB works, nothing else. The log (WAL) is
-/// always on.
+/// A handle is on one column family, at first on `default`; [`Store::family`] gives one on another. All
+/// share the lanes, the controller, the block cache and the log (WAL), which is always on.
+///
+/// A call blocks while it waits for admission and while RocksDB works, nothing else.
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+    /// Index into the families of the store.
+    family: usize,
 }
 
-struct Inner {
+/// What all handles share.
+pub(crate) struct Inner {
     db: Arc<DB>,
+    families: Vec<Family>,
     stall: Option<StallWatch>,
     controller: Controller,
     read: Lane,
     write: Lane,
     write_options: WriteOptions,
+    /// Operations of a batch for the cost of one.
+    operations_per_unit: u32,
 }
 
-/// What a call does. Each kind is a class of its own to the controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Operation {
-    /// Read one key.
-    Get,
-    /// Read rows in order.
-    Scan,
-    /// Write one key.
-    Put,
-    /// Remove one key.
-    Delete,
-}
-
-impl Operation {
-    pub(crate) const ALL: [Self; 4] = [Self::Get, Self::Scan, Self::Put, Self::Delete];
-
-    /// Its class to the controller.
-    #[must_use]
-    pub const fn class(self) -> Class {
-        Class(self as u16)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Scan => "scan",
-            Self::Put => "put",
-            Self::Delete => "delete",
-        }
-    }
+/// A column family, and what reading it was found to cost.
+struct Family {
+    name: String,
+    points: Experience,
+    scans: Experience,
 }
 
 impl Store {
-    /// Opens the store in this folder and starts its controller.
+    /// Opens the store in this folder and starts its controller. Column families that the options name and
+    /// the folder lacks are created.
     ///
     /// # Errors
     ///
-    /// When an option is out of bounds (nothing was touched then), the control thread cannot be
+    /// When an option is out of bounds or two of them do not go together, or when the folder has column
+    /// families that the options do not name (nothing was touched then); when the control thread cannot be
     /// started, or RocksDB cannot open the folder.
-    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
+    pub fn open(path: impl AsRef<Path>, mut options: StoreOptions) -> Result<Self, OpenError> {
+        let path = path.as_ref();
         let config = options.config()?;
-        let db = Arc::new(DB::open(&options.rocksdb(), path)?);
+        options.adopt_families(path)?;
+        let db = open_database(path, &options)?;
         let mut builder = Controller::builder(config);
         let mut stall = None;
         if options.write_stall {
-            let signal = WriteStall::new(&db, &options.triggers, options.write_buffer_bytes)?
+            let mut signal = WriteStall::new(&db, &options.triggers, options.write_buffer_bytes)?
                 .bearing_on(Scope::Scope(SCOPE.to_owned()));
+            for family in &options.families {
+                let (triggers, write_buffer_bytes) = options.of_family(family);
+                signal = signal.family(&family.name, triggers, write_buffer_bytes)?;
+            }
             stall = Some(signal.watch());
             builder = builder.signal(signal);
         }
         let controller = builder.build()?;
-        let (read, write) = (controller.lane("read")?, controller.lane("write")?);
+        let (read, write) = (controller.lane(READ)?, controller.lane(WRITE)?);
         let mut write_options = WriteOptions::default();
         write_options.set_sync(options.sync_writes);
         write_options.set_no_slowdown(options.no_slowdown);
+        let named = options.families.into_iter().map(|family| family.name);
+        let families = std::iter::once(DEFAULT_FAMILY.to_owned()).chain(named);
         Ok(Self {
             inner: Arc::new(Inner {
                 db,
+                families: families.map(Family::new).collect(),
                 stall,
                 controller,
                 read,
                 write,
                 write_options,
+                operations_per_unit: if options.sync_writes {
+                    SYNCED_OPERATIONS_PER_UNIT
+                } else {
+                    BATCH_OPERATIONS_PER_UNIT
+                },
             }),
+            family: 0,
         })
     }
 
-    /// The value of `key`.
+    /// A handle on this column family. Get it once and keep it.
     ///
     /// # Errors
     ///
-    /// Refused, closed, or RocksDB failed.
-    pub fn get(&self, request: &Request, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        let permit = self.wait(Operation::Get, request)?;
-        self.get_with(permit, key)
+    /// When the store has none of that name.
+    pub fn family(&self, name: &str) -> Result<Self, UnknownFamily> {
+        let families = &self.inner.families;
+        match families.iter().position(|family| family.name == name) {
+            Some(family) => Ok(Self {
+                inner: Arc::clone(&self.inner),
+                family,
+            }),
+            None => Err(UnknownFamily {
+                name: name.to_owned(),
+                known: families.iter().map(|family| family.name.clone()).collect(),
+            }),
+        }
     }
 
-    /// Sets `key` to `value`.
-    ///
-    /// # Errors
-    ///
-    /// Refused, closed, or RocksDB failed.
-    pub fn put(&self, request: &Request, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let permit = self.wait(Operation::Put, &request.cost(write_cost(key, value)))?;
-        self.put_with(permit, key, value)
-    }
-
-    /// Removes `key`. Removing what is not there is no error.
-    ///
-    /// # Errors
-    ///
-    /// Refused, closed, or RocksDB failed.
-    pub fn delete(&self, request: &Request, key: &[u8]) -> Result<(), StoreError> {
-        let permit = self.wait(Operation::Delete, request)?;
-        self.delete_with(permit, key)
-    }
-
-    /// At most `limit` rows in the order of their keys, from the first key not below `from`.
-    ///
-    /// # Errors
-    ///
-    /// Refused, closed, or RocksDB failed.
-    pub fn scan(&self, request: &Request, from: &[u8], limit: u32) -> Result<Vec<Row>, StoreError> {
-        let permit = self.wait(Operation::Scan, &request.cost(scan_cost(limit)))?;
-        self.scan_with(permit, from, limit)
+    /// The name of the column family that this handle is on.
+    #[must_use]
+    pub fn family_name(&self) -> &str {
+        &self.of_family().name
     }
 
     /// Asks for admission without blocking a thread: await it, or drive it with
     /// [`AdmitOwned::poll_admit`]; then spend the permit with the `…_with` method of the operation,
-    /// on whatever thread. A scan should be given its [`Request::cost`] by [`Store::scan_request`].
+    /// on whatever thread. [`Store::weigh`] gives the request the cost that is to be expected.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future gives up the place in the queue, as with [`Lane::admit`].
     pub fn admit(&self, operation: Operation, request: &Request) -> AdmitOwned {
-        let lane = match operation {
-            Operation::Get | Operation::Scan => &self.inner.read,
-            Operation::Put | Operation::Delete => &self.inner.write,
-        };
-        lane.admit_owned(&request.class(operation.class()))
+        self.lane(operation)
+            .admit_owned(&request.class(operation.class()))
     }
 
-    /// `request` at the cost of a scan of `limit` rows.
+    /// `request` at the cost that such an operation is to be expected to have in this column family. `size`
+    /// is the rows that a scan asks for, the keys of a multi-get, the bytes of a put, and has no meaning
+    /// for the others: a batch knows its own, [`Batch::weigh`].
+    ///
+    /// What scans and reads come to is learned: one that steps over a thousand tombstones for each row it
+    /// returns is offered at what the last such ones were charged.
+    pub fn weigh(&self, operation: Operation, size: u32, request: &Request) -> Request {
+        let family = self.of_family();
+        match operation {
+            Operation::Scan => request.cost(family.scans.expect(scan_cost(size))),
+            Operation::Get => request.cost(family.points.expect(1)),
+            Operation::MultiGet => request.cost(family.points.expect(size)),
+            Operation::Put => request.cost(write_cost(size as usize)),
+            Operation::Delete | Operation::Batch => *request,
+        }
+    }
+
+    /// `request` at the cost of a scan that examines `limit` rows. [`Store::weigh`] knows better.
     pub const fn scan_request(request: &Request, limit: u32) -> Request {
         request.cost(scan_cost(limit))
     }
 
-    /// [`Store::get`] with a permit from [`Store::admit`].
+    /// A long scan, which is read in chunks: each takes a permit of its own, and between them more
+    /// important work passes. Nothing is read before the first chunk is.
     ///
-    /// # Errors
-    ///
-    /// When RocksDB failed.
-    pub fn get_with(&self, permit: OwnedPermit, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        finish(permit, self.inner.db.get(key).map(|value| (value, 1)))
-    }
-
-    /// [`Store::put`] with a permit from [`Store::admit`].
-    ///
-    /// # Errors
-    ///
-    /// When RocksDB failed.
-    pub fn put_with(
-        &self,
-        permit: OwnedPermit,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), StoreError> {
-        let put = self.inner.db.put_opt(key, value, &self.inner.write_options);
-        finish(permit, put.map(|()| ((), write_cost(key, value))))
-    }
-
-    /// [`Store::delete`] with a permit from [`Store::admit`].
-    ///
-    /// # Errors
-    ///
-    /// When RocksDB failed.
-    pub fn delete_with(&self, permit: OwnedPermit, key: &[u8]) -> Result<(), StoreError> {
-        let delete = self.inner.db.delete_opt(key, &self.inner.write_options);
-        finish(permit, delete.map(|()| ((), 1)))
-    }
-
-    /// [`Store::scan`] with a permit from [`Store::admit`].
-    ///
-    /// # Errors
-    ///
-    /// When RocksDB failed.
-    pub fn scan_with(
-        &self,
-        permit: OwnedPermit,
-        from: &[u8],
-        limit: u32,
-    ) -> Result<Vec<Row>, StoreError> {
-        let rows = self
-            .inner
-            .db
-            .iterator(IteratorMode::From(from, Direction::Forward));
-        let rows: Result<Vec<Row>, _> = rows.take(limit as usize).collect();
-        // Charged by what it examined, not by what it was allowed to.
-        finish(
-            permit,
-            rows.map(|rows| {
-                let cost = scan_cost(rows.len() as u32);
-                (rows, cost)
-            }),
-        )
+    /// [`Request::time_left`] of the request counts from now, over the whole scan; [`Request::max_wait`]
+    /// is each chunk's. Give the request a [`Request::key`]: without one each chunk has another cohort.
+    pub fn open_scan(&self, request: &Request, options: ScanOptions) -> Scan {
+        Scan::new(self.clone(), request, options)
     }
 
     /// Writes a consistent copy of the store to `path`, which must not exist; files are hard-linked
@@ -249,32 +202,97 @@ impl Store {
         self.inner.controller.snapshot()
     }
 
-    /// How near RocksDB was to delaying writes at the last sample of [`WriteStall`]: `None` without that
-    /// signal, before its first sample, and while RocksDB does not answer.
+    /// How near RocksDB was to delaying writes at the last sample of [`WriteStall`], in the column family
+    /// that was worst off: `None` without that signal, before its first sample, and while RocksDB does not
+    /// answer.
     #[must_use]
     pub fn stall_level(&self) -> Option<StallLevel> {
         self.inner.stall.as_ref().and_then(StallWatch::level)
     }
 
-    /// What RocksDB says of a write stall at this moment. It takes the database's mutex for that, which
-    /// writes take too: not for the path of a request.
+    /// What RocksDB says of a write stall at this moment in the column family of this handle. It takes the
+    /// database's mutex for that, which writes take too: not for the path of a request.
     #[must_use]
     pub fn stall_gauges(&self) -> StallGauges {
-        gauges(&self.inner.db)
+        gauges(&self.inner.db, self.family_name())
     }
 
     /// Takes no more calls; who waits is refused as closed at once, who runs may finish. RocksDB
-    /// itself is closed when the last handle is dropped.
+    /// itself is closed when the last handle is dropped, and the last scan.
     pub fn close(&self) {
         self.inner.controller.close();
     }
 
-    fn wait(&self, operation: Operation, request: &Request) -> Result<OwnedPermit, StoreError> {
-        let lane = match operation {
-            Operation::Get | Operation::Scan => &self.inner.read,
-            Operation::Put | Operation::Delete => &self.inner.write,
-        };
-        Ok(lane.admit_blocking_owned(&request.class(operation.class()))?)
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(crate) fn lane(&self, operation: Operation) -> &Lane {
+        if operation.reads() {
+            &self.inner.read
+        } else {
+            &self.inner.write
+        }
+    }
+
+    pub(crate) fn wait(
+        &self,
+        operation: Operation,
+        request: &Request,
+    ) -> Result<OwnedPermit, StoreError> {
+        let request = request.class(operation.class());
+        Ok(self.lane(operation).admit_blocking_owned(&request)?)
+    }
+
+    /// RocksDB's handle of the column family.
+    fn handle(&self) -> Result<&ColumnFamily, StoreError> {
+        self.inner.handle(self.family)
+    }
+
+    pub(crate) const fn family_index(&self) -> usize {
+        self.family
+    }
+
+    fn of_family(&self) -> &Family {
+        &self.inner.families[self.family]
+    }
+
+    /// A scan that would have cost `asked` was charged `charged`.
+    pub(crate) fn learn_scan(&self, asked: u32, charged: u32) {
+        self.of_family().scans.learn(asked, charged);
+    }
+
+    /// Reading keys that would have cost `asked` was charged `charged`.
+    fn learn_points(&self, asked: u32, charged: u32) {
+        self.of_family().points.learn(asked, charged);
+    }
+}
+
+impl Family {
+    fn new(name: String) -> Self {
+        Self {
+            name,
+            points: Experience::default(),
+            scans: Experience::default(),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn db(&self) -> &DB {
+        &self.db
+    }
+
+    /// RocksDB's handle of a column family.
+    pub(crate) fn handle(&self, family: usize) -> Result<&ColumnFamily, StoreError> {
+        let name = &self.families[family].name;
+        // None is ever dropped while the store is open.
+        self.db.cf_handle(name).ok_or_else(|| {
+            StoreError::UnknownFamily(UnknownFamily {
+                name: name.clone(),
+                known: Vec::new(),
+            })
+        })
     }
 }
 
@@ -291,21 +309,46 @@ impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Store")
             .field("path", &self.inner.db.path())
+            .field("family", &self.family_name())
             .finish_non_exhaustive()
     }
 }
 
-const fn scan_cost(rows: u32) -> u32 {
-    1 + rows / SCAN_ROWS_PER_UNIT
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("path", &self.db.path())
+            .finish_non_exhaustive()
+    }
 }
 
-fn write_cost(key: &[u8], value: &[u8]) -> u32 {
-    let bytes = u32::try_from(key.len() + value.len()).unwrap_or(u32::MAX);
-    1 + bytes / WRITE_BYTES_PER_UNIT
+fn open_database(path: &Path, options: &StoreOptions) -> Result<Arc<DB>, OpenError> {
+    let cache = options.block_cache();
+    let default = (
+        DEFAULT_FAMILY,
+        (&options.triggers, options.write_buffer_bytes),
+    );
+    let named = options
+        .families
+        .iter()
+        .map(|family| (family.name.as_str(), options.of_family(family)));
+    let descriptors = std::iter::once(default)
+        .chain(named)
+        .map(|(name, (triggers, bytes))| {
+            ColumnFamilyDescriptor::new(name, options.rocksdb_family(&cache, triggers, bytes))
+        });
+    Ok(Arc::new(DB::open_cf_descriptors(
+        &options.rocksdb(),
+        path,
+        descriptors,
+    )?))
 }
 
 /// Gives the permit back with what the work came to.
-fn finish<T>(permit: OwnedPermit, done: Result<(T, u32), rocksdb::Error>) -> Result<T, StoreError> {
+pub(crate) fn finish<T>(
+    permit: OwnedPermit,
+    done: Result<(T, u32), rocksdb::Error>,
+) -> Result<T, StoreError> {
     match done {
         Ok((value, cost)) => {
             permit.finish(Completion::success().cost(cost));
@@ -320,7 +363,7 @@ fn finish<T>(permit: OwnedPermit, done: Result<(T, u32), rocksdb::Error>) -> Res
 
 /// What a failure says of load. RocksDB reports a write that it would have to stall as `Incomplete`,
 /// and contention as `Busy`, `TimedOut` and `TryAgain`.
-fn outcome(error: &rocksdb::Error) -> Outcome {
+pub(crate) fn outcome(error: &rocksdb::Error) -> Outcome {
     match error.kind() {
         ErrorKind::Incomplete | ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain => {
             Outcome::Overloaded

@@ -1,20 +1,25 @@
 //! The signal that sheds before RocksDB stalls.
 
 mod scale;
+mod triggers;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cinnamon_core::{Authority, ConfigError, Dynamics, Instant, Reading, Scope, Signal, View};
-use rocksdb::{DB, properties};
+use rocksdb::DB;
+use rocksdb::properties::{self, PropName};
 
-pub use scale::{
+use crate::options::DEFAULT_FAMILY;
+
+use scale::{Means, Scale};
+pub use scale::{StallGauges, StallLevel, StallPart};
+pub use triggers::{
     DEFAULT_HARD_PENDING_COMPACTION_BYTES, DEFAULT_L0_COMPACTION_TRIGGER,
     DEFAULT_L0_SLOWDOWN_TRIGGER, DEFAULT_L0_STOP_TRIGGER, DEFAULT_SOFT_PENDING_COMPACTION_BYTES,
-    DEFAULT_WRITE_BUFFERS_MAX, StallGauges, StallLevel, StallPart, StallTriggers,
+    DEFAULT_WRITE_BUFFERS_MAX, StallTriggers,
 };
-use scale::{Means, Scale};
 
 /// Name of the signal in reasons, snapshots and metrics.
 pub const WRITE_STALL: &str = "write-stall";
@@ -25,9 +30,9 @@ pub const WRITE_STALL: &str = "write-stall";
 /// delayed for 3.5 s, and 73 % of the writes of t0 and t1 were answered in time; over all of it RocksDB never
 /// delayed in three runs of four, and 100 % of them were; in the fourth it delayed for 1.2 s, and 97 % were.)
 const MEAN_SHARE: f64 = 1.0;
-/// Between two samples. Each asks for six properties, and each of them takes the database's mutex, which
-/// writes take too, so it should not be more often than it must: memtables of RocksDB's size take seconds to
-/// fill.
+/// Between two samples. Each asks for two properties and four more of each column family, and each of them takes
+/// the database's mutex, which writes take too, so it should not be more often than it must: memtables of
+/// RocksDB's size take seconds to fill.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// How near RocksDB is to delaying and stopping writes: a signal.
@@ -53,15 +58,26 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// more of it.) Whoever serves theirs from memory builds the controller himself and gives it the
 /// [`Scope::Lane`] of the writes by [`WriteStall::bearing_on`].
 ///
+/// *Column families.* RocksDB holds back the writes to all of them when one is behind, so the worst one rules:
+/// its pressure is the signal's, and [`StallLevel::family`] names it. [`WriteStall::family`] adds one;
+/// [`Store`](crate::Store) has them all watched.
+///
 /// *When it lies.* RocksDB estimates the debt from the sizes of its levels; deleting a range or a change of
-/// its base level moves it without any work behind. Column families other than the default one are not seen,
-/// but for the delay and the stop, which are the whole database's.
+/// its base level moves it without any work behind. A column family that was not added is not seen, but for the
+/// delay and the stop, which are the whole database's.
 pub struct WriteStall {
-    scale: Scale,
+    families: Vec<Watched>,
     scope: Scope,
     source: Arc<Source>,
-    means: Means,
     averaged_at: Option<Instant>,
+}
+
+/// A column family, its scales, and what is averaged of it.
+#[derive(Debug)]
+struct Watched {
+    name: Arc<str>,
+    scale: Scale,
+    means: Means,
 }
 
 /// What the signal said last, for whoever wants to know. A cheap handle; clones are one.
@@ -78,8 +94,8 @@ struct Source {
 }
 
 impl WriteStall {
-    /// A signal of this database, opened with these triggers and memtables of `write_buffer_bytes`. It does
-    /// not keep the database open, but for the moment of a sample.
+    /// A signal of this database, whose column family `default` was opened with these triggers and memtables of
+    /// `write_buffer_bytes`. It does not keep the database open, but for the moment of a sample.
     ///
     /// # Errors
     ///
@@ -90,15 +106,30 @@ impl WriteStall {
         write_buffer_bytes: u64,
     ) -> Result<Self, ConfigError> {
         Ok(Self {
-            scale: Scale::new(triggers, write_buffer_bytes)?,
+            families: vec![Watched::new(DEFAULT_FAMILY, triggers, write_buffer_bytes)?],
             scope: Scope::All,
             source: Arc::new(Source {
                 db: Mutex::new(Arc::downgrade(db)),
                 level: Mutex::new(None),
             }),
-            means: Means::default(),
             averaged_at: None,
         })
+    }
+
+    /// Watches this column family too. One that the database has not is *unavailable*.
+    ///
+    /// # Errors
+    ///
+    /// When a trigger is out of bounds.
+    pub fn family(
+        mut self,
+        name: &str,
+        triggers: &StallTriggers,
+        write_buffer_bytes: u64,
+    ) -> Result<Self, ConfigError> {
+        let family = Watched::new(name, triggers, write_buffer_bytes)?;
+        self.families.push(family);
+        Ok(self)
     }
 
     /// The same for these lanes. Default: all.
@@ -121,7 +152,7 @@ impl StallWatch {
     /// What the signal said last: `None` before its first sample, and while RocksDB does not answer.
     #[must_use]
     pub fn level(&self) -> Option<StallLevel> {
-        *lock(&self.source.level)
+        lock(&self.source.level).clone()
     }
 
     /// Ends all reading, after a sample under way. From then on the signal holds nothing of the database, so
@@ -141,7 +172,9 @@ impl Signal for WriteStall {
         // (Declared as integrating, the law held it where it first came down to, at 7 files of 17, and wrote
         // 0.85 to 0.96 of what can be sustained.) A mean is late by the time over which it is taken; declared as
         // 0.6 of that, the gain is higher by two thirds, and the budget follows the sawtooth again.
-        let time_s = self.scale.time_s();
+        // Of several column families the slowest one's: too short a time is the costly error.
+        let times = self.families.iter().map(|family| family.scale.time_s());
+        let time_s = times.fold(0.0, f64::max);
         Dynamics::settling(Duration::from_secs_f64(time_s))
             .delayed(Duration::from_secs_f64(MEAN_SHARE * time_s))
     }
@@ -159,57 +192,117 @@ impl Signal for WriteStall {
     }
 
     fn sample(&mut self, now: Instant, _view: &View) -> Reading {
-        let level = self.source.gauges().and_then(|gauges| {
-            self.average(now, &gauges);
-            self.scale.level(&gauges, &self.means)
-        });
-        *lock(&self.source.level) = level.ok();
+        let source = Arc::clone(&self.source);
+        // Held until RocksDB is read and let go again.
+        let open = lock(&source.db);
+        let level = match open.upgrade() {
+            Some(db) => self.level(now, &db),
+            None => Err("the store is closed"),
+        };
+        drop(open);
+        *lock(&source.level) = level.as_ref().ok().cloned();
         match level {
-            Ok(level) => Reading::pressure(level.pressure).note(level.part.as_str()),
+            Ok(level) => Reading::pressure(level.pressure).note(level.note()),
             Err(why) => Reading::unavailable(why),
         }
     }
 }
 
 impl WriteStall {
-    fn average(&mut self, now: Instant, gauges: &StallGauges) {
+    /// The level of the column family that is worst off. One that cannot be read could only add to another that
+    /// is at its target; without such a one nothing can be said.
+    fn level(&mut self, now: Instant, db: &DB) -> Result<StallLevel, &'static str> {
         let last = self.averaged_at.replace(now);
         let dt_s = last.map_or(0.0, |last| now.nanos_since(last) as f64 * 1e-9);
+        let of_database = StallGauges::of_database(db);
+        let (mut worst, mut missing) = (None, None);
+        for family in &mut self.families {
+            let gauges = of_database.with_family(db, &family.name);
+            match family.level(dt_s, &gauges) {
+                Ok(level) => {
+                    if worst.as_ref().is_none_or(|worst| level.exceeds(worst)) {
+                        worst = Some(level);
+                    }
+                }
+                Err(why) => missing = missing.or(Some(why)),
+            }
+        }
+        match (worst, missing) {
+            (Some(worst), None) => Ok(worst),
+            (Some(worst), Some(_)) if worst.pressure >= 1.0 => Ok(worst),
+            (_, why) => Err(why.unwrap_or("no column family is watched")),
+        }
+    }
+}
+
+impl Watched {
+    fn new(
+        name: &str,
+        triggers: &StallTriggers,
+        write_buffer_bytes: u64,
+    ) -> Result<Self, ConfigError> {
+        Ok(Self {
+            name: name.into(),
+            scale: Scale::new(triggers, write_buffer_bytes)?,
+            means: Means::default(),
+        })
+    }
+
+    fn level(&mut self, dt_s: f64, gauges: &StallGauges) -> Result<StallLevel, &'static str> {
         let gain = 1.0 - (-dt_s / (MEAN_SHARE * self.scale.time_s())).exp();
         self.means = self.means.towards(Means::of(gauges), gain);
+        self.scale.level(&self.name, gauges, &self.means)
     }
 }
 
-impl Source {
-    fn gauges(&self) -> Result<StallGauges, &'static str> {
-        let source = lock(&self.db);
-        let db = source.upgrade().ok_or("the store is closed")?;
-        Ok(gauges(&db))
-    }
+/// Asks RocksDB of one column family.
+pub(crate) fn gauges(db: &DB, family: &str) -> StallGauges {
+    StallGauges::of_database(db).with_family(db, family)
 }
 
-/// Asks RocksDB. Each property takes the database's mutex.
-pub(crate) fn gauges(db: &DB) -> StallGauges {
-    let number = |name: &rocksdb::properties::PropName| db.property_int_value(name).ok().flatten();
-    // This one is a text.
-    let l0_files = db.property_value(properties::num_files_at_level(0));
-    StallGauges {
-        l0_files: l0_files
-            .ok()
-            .flatten()
-            .and_then(|text| text.trim().parse().ok()),
-        immutable_memtables: number(properties::NUM_IMMUTABLE_MEM_TABLE),
-        active_memtable_bytes: number(properties::CUR_SIZE_ACTIVE_MEM_TABLE),
-        pending_compaction_bytes: number(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
-        delayed_write_bytes_per_s: number(properties::ACTUAL_DELAYED_WRITE_RATE),
-        write_stopped: number(properties::IS_WRITE_STOPPED),
+impl StallGauges {
+    /// What is the whole database's. Each property takes the database's mutex.
+    fn of_database(db: &DB) -> Self {
+        let number = |name: &PropName| db.property_int_value(name).ok().flatten();
+        Self {
+            delayed_write_bytes_per_s: number(properties::ACTUAL_DELAYED_WRITE_RATE),
+            write_stopped: number(properties::IS_WRITE_STOPPED),
+            ..Self::default()
+        }
+    }
+
+    /// The same with what is this column family's; what was known of another is replaced. Each property takes
+    /// the database's mutex.
+    fn with_family(self, db: &DB, family: &str) -> Self {
+        // A database that was opened without a word of column families gives no handle of the one it has.
+        let (named, plain) = (db.cf_handle(family), family == DEFAULT_FAMILY);
+        let number = |name: &PropName| match named {
+            Some(family) => db.property_int_value_cf(family, name).ok()?,
+            None if plain => db.property_int_value(name).ok()?,
+            None => None,
+        };
+        // This one is a text.
+        let name = properties::num_files_at_level(0);
+        let l0_files = match named {
+            Some(family) => db.property_value_cf(family, name).ok().flatten(),
+            None if plain => db.property_value(name).ok().flatten(),
+            None => None,
+        };
+        let l0_files = l0_files.and_then(|text| text.trim().parse().ok());
+        Self {
+            l0_files,
+            immutable_memtables: number(properties::NUM_IMMUTABLE_MEM_TABLE),
+            active_memtable_bytes: number(properties::CUR_SIZE_ACTIVE_MEM_TABLE),
+            pending_compaction_bytes: number(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            ..self
+        }
     }
 }
 
 impl fmt::Debug for WriteStall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WriteStall")
-            .field("scale", &self.scale)
+            .field("families", &self.families)
             .field("scope", &self.scope)
             .finish_non_exhaustive()
     }

@@ -116,7 +116,7 @@ fn a_folder_that_cannot_be_opened_and_a_bad_option_are_told_apart() {
     let error = Store::open(dir.path(), options).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`lanes[1].limit` is 0 but must be between 1 and 1048576"
+        "`write_limit` is 0 but must be between 1 and 1048576"
     );
     assert_eq!(
         std::fs::read_dir(dir.path()).unwrap().count(),

@@ -1,21 +1,13 @@
 //! From what RocksDB says of itself to a pressure. Pure arithmetic.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use cinnamon_core::ConfigError;
 use cinnamon_signals::{LogRamp, Ramp};
 
-/// L0 files from which RocksDB compacts them: RocksDB's own default.
-pub const DEFAULT_L0_COMPACTION_TRIGGER: u32 = 4;
-/// L0 files from which RocksDB delays writes: RocksDB's own default.
-pub const DEFAULT_L0_SLOWDOWN_TRIGGER: u32 = 20;
-/// L0 files from which RocksDB stops writes: RocksDB's own default.
-pub const DEFAULT_L0_STOP_TRIGGER: u32 = 36;
-/// Compaction debt from which RocksDB delays writes: RocksDB's own default.
-pub const DEFAULT_SOFT_PENDING_COMPACTION_BYTES: u64 = 64 << 30;
-/// Compaction debt from which RocksDB stops writes: RocksDB's own default.
-pub const DEFAULT_HARD_PENDING_COMPACTION_BYTES: u64 = 256 << 30;
-/// Memtables: RocksDB's own default. With two of them RocksDB knows no delay: it goes from full speed to a
-/// stop.
-pub const DEFAULT_WRITE_BUFFERS_MAX: u32 = 2;
+use super::triggers::StallTriggers;
+use crate::options::DEFAULT_FAMILY;
 
 /// The soft limit of L0 files lies so far on the way from RocksDB's compaction trigger to its slowdown
 /// trigger: 13 files of 4 and 20.
@@ -49,67 +41,6 @@ const PENDING_SOFT_SHARE: f64 = 0.25;
 const DELAYED: f64 = 2.0;
 /// Pressure while RocksDB takes no writes, at least.
 const STOPPED: f64 = 3.0;
-
-/// Where RocksDB delays and stops writes. The soft limits of [`WriteStall`](crate::WriteStall) follow from
-/// it: they lie below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct StallTriggers {
-    /// L0 files from which they are compacted, at least 1. Default [`DEFAULT_L0_COMPACTION_TRIGGER`].
-    pub l0_compaction: u32,
-    /// L0 files from which writes are delayed, above `l0_compaction`. Default
-    /// [`DEFAULT_L0_SLOWDOWN_TRIGGER`].
-    pub l0_slowdown: u32,
-    /// L0 files from which no write is taken, at least `l0_slowdown`. Default [`DEFAULT_L0_STOP_TRIGGER`].
-    pub l0_stop: u32,
-    /// Bytes of compaction debt from which writes are delayed, at least 1. Default
-    /// [`DEFAULT_SOFT_PENDING_COMPACTION_BYTES`].
-    pub soft_pending_compaction_bytes: u64,
-    /// Bytes of compaction debt from which no write is taken, at least the soft limit. Default
-    /// [`DEFAULT_HARD_PENDING_COMPACTION_BYTES`].
-    pub hard_pending_compaction_bytes: u64,
-    /// Memtables, the one that is written to included, at least 2. Default [`DEFAULT_WRITE_BUFFERS_MAX`].
-    pub write_buffers_max: u32,
-}
-
-impl Default for StallTriggers {
-    fn default() -> Self {
-        Self {
-            l0_compaction: DEFAULT_L0_COMPACTION_TRIGGER,
-            l0_slowdown: DEFAULT_L0_SLOWDOWN_TRIGGER,
-            l0_stop: DEFAULT_L0_STOP_TRIGGER,
-            soft_pending_compaction_bytes: DEFAULT_SOFT_PENDING_COMPACTION_BYTES,
-            hard_pending_compaction_bytes: DEFAULT_HARD_PENDING_COMPACTION_BYTES,
-            write_buffers_max: DEFAULT_WRITE_BUFFERS_MAX,
-        }
-    }
-}
-
-impl StallTriggers {
-    /// Most of anything that is counted: what RocksDB takes is an `int`.
-    const COUNT_MAX: u32 = i32::MAX as u32;
-
-    /// Checks them against each other.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let most = Self::COUNT_MAX;
-        ConfigError::within("triggers.l0_compaction", self.l0_compaction, 1, most)?;
-        let least = self.l0_compaction.saturating_add(1);
-        ConfigError::within("triggers.l0_slowdown", self.l0_slowdown, least, most)?;
-        ConfigError::within("triggers.l0_stop", self.l0_stop, self.l0_slowdown, most)?;
-        let soft = self.soft_pending_compaction_bytes;
-        let hard = self.hard_pending_compaction_bytes;
-        let most = i64::MAX as u64;
-        ConfigError::within("triggers.soft_pending_compaction_bytes", soft, 1, most)?;
-        ConfigError::within("triggers.hard_pending_compaction_bytes", hard, soft, most)?;
-        let most = Self::COUNT_MAX;
-        ConfigError::within(
-            "triggers.write_buffers_max",
-            self.write_buffers_max,
-            2,
-            most,
-        )
-    }
-}
 
 /// What RocksDB says of itself; `None` where it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -190,7 +121,7 @@ impl Means {
 }
 
 /// The pressure at one moment, and what it comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StallLevel {
     /// The greatest of all parts' pressures: 1.0 at a soft limit, 2.0 where RocksDB delays writes, beyond
@@ -198,10 +129,32 @@ pub struct StallLevel {
     pub pressure: f64,
     /// Whose it is.
     pub part: StallPart,
+    /// The column family that is worst off: `default`, or another one's name.
+    pub family: Arc<str>,
     /// The mean number of files in L0 that was judged.
     pub l0_files_mean: f64,
-    /// What RocksDB said.
+    /// What RocksDB said of it.
     pub gauges: StallGauges,
+    /// The greatest pressure of the parts that explain a stall, rather than being one. RocksDB delays and stops
+    /// the writes of all column families when one of them is behind: this tells which.
+    pub(crate) cause: f64,
+}
+
+impl StallLevel {
+    /// In a few words, for snapshots: the part, and the column family unless it is the default one.
+    pub(crate) fn note(&self) -> Cow<'static, str> {
+        let part = self.part.as_str();
+        if *self.family == *DEFAULT_FAMILY {
+            Cow::Borrowed(part)
+        } else {
+            Cow::Owned(format!("{part} of {}", self.family))
+        }
+    }
+
+    /// Whether this one is worse off than `other`.
+    pub(crate) fn exceeds(&self, other: &Self) -> bool {
+        (self.pressure, self.cause) > (other.pressure, other.cause)
+    }
 }
 
 /// The scales of one store.
@@ -261,6 +214,7 @@ impl Scale {
     /// at its target; without such a one nothing can be said, and the property that is missing is named.
     pub(crate) fn level(
         &self,
+        family: &Arc<str>,
         gauges: &StallGauges,
         means: &Means,
     ) -> Result<StallLevel, &'static str> {
@@ -301,8 +255,10 @@ impl Scale {
         let mut level = StallLevel {
             pressure: 0.0,
             part: StallPart::L0Files,
+            family: Arc::clone(family),
             l0_files_mean: means.l0_files.unwrap_or(0.0),
             gauges: *gauges,
+            cause: 0.0,
         };
         let mut missing = None;
         for (part, pressure, why) in parts {
@@ -313,6 +269,9 @@ impl Scale {
                 }
                 Some(_) => {}
                 None => missing = missing.or(Some(why)),
+            }
+            if !matches!(part, StallPart::Delayed | StallPart::Stopped) {
+                level.cause = level.cause.max(pressure.unwrap_or(0.0));
             }
         }
         match missing {
@@ -339,7 +298,7 @@ mod tests {
     fn level_of(triggers: &StallTriggers, gauges: &StallGauges) -> (f64, StallPart) {
         let level = Scale::new(triggers, 64 * MIB)
             .unwrap()
-            .level(gauges, &Means::of(gauges))
+            .level(&"default".into(), gauges, &Means::of(gauges))
             .unwrap();
         assert_eq!(level.gauges, *gauges);
         (level.pressure, level.part)
@@ -427,9 +386,21 @@ mod tests {
         let calm = Means::of(&gauges);
         gauges.delayed_write_bytes_per_s = Some(16_000);
         let means = calm.towards(Means::of(&gauges), 0.25);
-        assert_eq!(scale.level(&gauges, &means).unwrap().pressure, 0.5);
+        assert_eq!(
+            scale
+                .level(&"default".into(), &gauges, &means)
+                .unwrap()
+                .pressure,
+            0.5
+        );
         gauges.write_stopped = Some(1);
-        assert_eq!(scale.level(&gauges, &means).unwrap().pressure, 3.0);
+        assert_eq!(
+            scale
+                .level(&"default".into(), &gauges, &means)
+                .unwrap()
+                .pressure,
+            3.0
+        );
         // What was unknown begins with what is known; what has become unknown is forgotten.
         assert_eq!(Means::default().towards(calm, 0.1), calm);
         assert_eq!(calm.towards(Means::default(), 0.1), Means::default());
@@ -455,17 +426,46 @@ mod tests {
         let scale = Scale::new(&StallTriggers::default(), 64 * MIB).unwrap();
         let mut gauges = CALM;
         gauges.pending_compaction_bytes = None;
-        let why = scale.level(&gauges, &Means::of(&gauges)).unwrap_err();
+        let why = scale
+            .level(&"default".into(), &gauges, &Means::of(&gauges))
+            .unwrap_err();
         assert_eq!(why, "RocksDB does not say how much it has to compact");
         gauges.l0_files = Some(20);
         assert_eq!(
-            scale.level(&gauges, &Means::of(&gauges)).unwrap().pressure,
+            scale
+                .level(&"default".into(), &gauges, &Means::of(&gauges))
+                .unwrap()
+                .pressure,
             2.0
         );
         assert!(
             scale
-                .level(&StallGauges::default(), &Means::default())
+                .level(
+                    &"default".into(),
+                    &StallGauges::default(),
+                    &Means::default()
+                )
                 .is_err()
+        );
+    }
+
+    #[test]
+    fn of_two_families_in_one_stop_the_one_that_caused_it_is_worse_off() {
+        let scale = Scale::new(&StallTriggers::default(), 64 * MIB).unwrap();
+        let level_of = |name: &str, l0_files| {
+            let mut gauges = CALM;
+            gauges.write_stopped = Some(1);
+            gauges.l0_files = Some(l0_files);
+            scale
+                .level(&name.into(), &gauges, &Means::of(&gauges))
+                .unwrap()
+        };
+        let (calm, behind) = (level_of("default", 3), level_of("orders", 20));
+        assert_eq!((calm.pressure, behind.pressure), (3.0, 3.0));
+        assert!(behind.exceeds(&calm) && !calm.exceeds(&behind));
+        assert_eq!(
+            [calm.note(), behind.note()],
+            ["stopped", "stopped of orders"]
         );
     }
 
@@ -478,40 +478,6 @@ mod tests {
             assert!(pressure >= last);
             assert_eq!(pressure > 1.0, files > 12, "{files} files");
             last = pressure;
-        }
-    }
-
-    #[test]
-    fn the_defaults_pass_their_own_checks_and_others_are_refused_by_name_and_bound() {
-        StallTriggers::default().check().unwrap();
-        type Change = fn(&mut StallTriggers);
-        let refused: [(Change, &str); 5] = [
-            (
-                |t| t.l0_compaction = 0,
-                "`triggers.l0_compaction` is 0 but must be between 1 and 2147483647",
-            ),
-            (
-                |t| t.l0_slowdown = 4,
-                "`triggers.l0_slowdown` is 4 but must be between 5 and 2147483647",
-            ),
-            (
-                |t| t.l0_stop = 19,
-                "`triggers.l0_stop` is 19 but must be between 20 and 2147483647",
-            ),
-            (
-                |t| t.hard_pending_compaction_bytes = 1,
-                "`triggers.hard_pending_compaction_bytes` is 1 but must be between 68719476736 and 9223372036854775807",
-            ),
-            (
-                |t| t.write_buffers_max = 1,
-                "`triggers.write_buffers_max` is 1 but must be between 2 and 2147483647",
-            ),
-        ];
-        for (change, text) in refused {
-            let mut triggers = StallTriggers::default();
-            change(&mut triggers);
-            assert_eq!(triggers.check().unwrap_err().to_string(), text);
-            assert!(Scale::new(&triggers, MIB).is_err());
         }
     }
 

@@ -1,0 +1,122 @@
+//! Reading: one key, many keys, some rows.
+
+use cinnamon_core::{OwnedPermit, Request};
+use rocksdb::{Direction, IteratorMode};
+
+use super::{Row, Store, finish};
+use crate::cost::{Meter, scan_cost};
+use crate::error::StoreError;
+use crate::operation::Operation;
+
+impl Store {
+    /// The value of `key`.
+    ///
+    /// # Errors
+    ///
+    /// Refused, closed, or RocksDB failed.
+    pub fn get(&self, request: &Request, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let request = self.weigh(Operation::Get, 1, request);
+        let permit = self.wait(Operation::Get, &request)?;
+        self.get_with(permit, key)
+    }
+
+    /// The values of `keys`, in their order, read at one moment: one permit for all of them, at the cost of
+    /// as many reads. RocksDB looks them up together, which is quicker than one by one.
+    ///
+    /// # Errors
+    ///
+    /// Refused, closed, or RocksDB failed for one of the keys; then none is returned.
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        request: &Request,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let request = self.weigh(Operation::MultiGet, number(keys.len()), request);
+        let permit = self.wait(Operation::MultiGet, &request)?;
+        self.multi_get_with(permit, keys)
+    }
+
+    /// At most `limit` rows in the order of their keys, from the first key not below `from`, under one
+    /// permit. For many rows take [`Store::open_scan`], which gives way in between.
+    ///
+    /// It is charged by what it examined, tombstones and blocks included, and offered at what such scans
+    /// came to before.
+    ///
+    /// # Errors
+    ///
+    /// Refused, closed, or RocksDB failed.
+    pub fn scan(&self, request: &Request, from: &[u8], limit: u32) -> Result<Vec<Row>, StoreError> {
+        let request = self.weigh(Operation::Scan, limit, request);
+        let permit = self.wait(Operation::Scan, &request)?;
+        self.scan_with(permit, from, limit)
+    }
+
+    /// [`Store::get`] with a permit from [`Store::admit`].
+    ///
+    /// # Errors
+    ///
+    /// When RocksDB failed.
+    pub fn get_with(&self, permit: OwnedPermit, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let family = self.handle()?;
+        let meter = Meter::start();
+        let value = self.inner.db.get_cf(family, key);
+        let cost = meter.examined().points(1);
+        self.learn_points(1, cost);
+        finish(permit, value.map(|value| (value, cost)))
+    }
+
+    /// [`Store::multi_get`] with a permit from [`Store::admit`].
+    ///
+    /// # Errors
+    ///
+    /// When RocksDB failed for one of the keys.
+    pub fn multi_get_with<K: AsRef<[u8]>>(
+        &self,
+        permit: OwnedPermit,
+        keys: &[K],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let family = self.handle()?;
+        let meter = Meter::start();
+        let keys_of = keys.iter().map(AsRef::as_ref);
+        let values = self.inner.db.batched_multi_get_cf(family, keys_of, false);
+        let cost = meter.examined().points(keys.len());
+        self.learn_points(number(keys.len()), cost);
+        let values = values
+            .into_iter()
+            .map(|value| Ok(value?.map(|value| value.to_vec())));
+        finish(
+            permit,
+            values
+                .collect::<Result<Vec<_>, _>>()
+                .map(|values| (values, cost)),
+        )
+    }
+
+    /// [`Store::scan`] with a permit from [`Store::admit`].
+    ///
+    /// # Errors
+    ///
+    /// When RocksDB failed.
+    pub fn scan_with(
+        &self,
+        permit: OwnedPermit,
+        from: &[u8],
+        limit: u32,
+    ) -> Result<Vec<Row>, StoreError> {
+        let family = self.handle()?;
+        let meter = Meter::start();
+        let rows = self
+            .inner
+            .db
+            .iterator_cf(family, IteratorMode::From(from, Direction::Forward));
+        let rows: Result<Vec<Row>, _> = rows.take(limit as usize).collect();
+        let returned = rows.as_ref().map_or(0, Vec::len);
+        let cost = meter.examined().scan(returned);
+        self.learn_scan(scan_cost(limit), cost);
+        finish(permit, rows.map(|rows| (rows, cost)))
+    }
+}
+
+fn number(keys: usize) -> u32 {
+    u32::try_from(keys).unwrap_or(u32::MAX)
+}
