@@ -34,14 +34,17 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod async_store;
 mod cost;
 mod error;
 mod operation;
 mod options;
+mod pool;
 mod scan;
 mod store;
 mod write_stall;
 
+pub use async_store::{AsyncScan, AsyncStore, THREADS_MAX};
 
 pub use cinnamon_core::{
     Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,
