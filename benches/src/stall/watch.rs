@@ -88,7 +88,7 @@ impl Seen {
             self.l0_files_max = self.l0_files_max.max(files);
             self.l0_files_sum += files;
             *self.bound_s.entry(bound_by.to_owned()).or_default() += dt_s;
-            if let Some(level) = level.filter(|level| level.pressure >= 1.0) {
+            if let Some(level) = level.as_ref().filter(|level| level.pressure >= 1.0) {
                 *self.parts_s.entry(level.part.as_str()).or_default() += dt_s;
             }
         }
