@@ -4,7 +4,7 @@
 //! The unit is one point read that finds its block in the cache. `cargo run --example costs` says what the others
 //! are in it; the figures below are the medians of five rounds.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rocksdb::perf::{PerfContext, PerfMetric};
 
@@ -119,47 +119,65 @@ fn with_counters<T: Default>(read: impl FnOnce(&PerfContext) -> T) -> T {
     COUNTERS.try_with(read).unwrap_or_default()
 }
 
-/// How what such calls came to relates to what was asked of them: the mean of what was charged over the mean
-/// of what was asked, both decayed.
+/// How what such calls came to relates to what was asked of them: three means, decayed.
 ///
-/// Both are `f32` in one word: an update that another overtakes is lost, which costs one lesson.
+/// Each is an `f32` of its own: an update that another overtakes is lost, and one that is seen by half is a
+/// lesson mixed up, which the next ones put right.
 #[derive(Debug, Default)]
-pub(crate) struct Experience(AtomicU64);
+pub(crate) struct Experience {
+    /// What was asked; 0 before the first call.
+    asked: AtomicU32,
+    /// What was charged beyond that.
+    extra: AtomicU32,
+    /// What was not used of it.
+    unused: AtomicU32,
+}
 
 impl Experience {
     /// A call that by what it asked for would have cost `asked` came to `charged`.
     pub(crate) fn learn(&self, asked: u32, charged: u32) {
-        let (sum_asked, sum_charged) = self.sums();
-        let decayed = |sum: f32, news: u32| sum + GAIN * (news as f32 - sum);
+        let first = mean(&self.asked) <= 0.0;
         // The first is not held back by what is not known.
-        let (sum_asked, sum_charged) = if sum_asked > 0.0 {
-            (decayed(sum_asked, asked), decayed(sum_charged, charged))
-        } else {
-            (asked as f32, charged as f32)
-        };
-        let bits = u64::from(sum_asked.to_bits()) << 32 | u64::from(sum_charged.to_bits());
-        self.0.store(bits, Ordering::Relaxed);
-    }
-
-    /// What a call that asks for so much will come to, at least 1. What nobody has asked for yet costs what
-    /// is asked.
-    pub(crate) fn expect(&self, asked: u32) -> u32 {
-        let (sum_asked, sum_charged) = self.sums();
-        if sum_asked > 0.0 {
-            // Saturates, and NaN cannot be.
-            ((asked as f32 * (sum_charged / sum_asked)).round() as u32).max(1)
-        } else {
-            asked.max(1)
+        let gain = if first { 1.0 } else { GAIN };
+        for (of, news) in [
+            (&self.extra, charged.saturating_sub(asked)),
+            (&self.unused, asked.saturating_sub(charged)),
+            (&self.asked, asked),
+        ] {
+            let old = mean(of);
+            let new = old + gain * (news as f32 - old);
+            of.store(new.to_bits(), Ordering::Relaxed);
         }
     }
 
-    fn sums(&self) -> (f32, f32) {
-        let bits = self.0.load(Ordering::Relaxed);
-        (
-            f32::from_bits((bits >> 32) as u32),
-            f32::from_bits(bits as u32),
-        )
+    /// What work that is done for each of what is asked will come to, such as reading keys, at least 1.
+    pub(crate) fn expect_each(&self, asked: u32) -> u32 {
+        self.expect(asked, |share| share)
     }
+
+    /// What a scan will come to, at least 1. What it steps over beside its rows may lie between them, or all of
+    /// it before the first one. So one that asks for more than the mean is not expected to step over more than
+    /// that: were it in proportion, one row behind ten thousand tombstones would make a scan of ten thousand
+    /// rows dearer than the store.
+    pub(crate) fn expect_scan(&self, asked: u32) -> u32 {
+        self.expect(asked, |share| share.min(1.0))
+    }
+
+    /// What nobody has asked for yet costs what is asked.
+    fn expect(&self, asked: u32, extra_share: impl FnOnce(f32) -> f32) -> u32 {
+        let [mean_asked, extra, unused] = [&self.asked, &self.extra, &self.unused].map(mean);
+        if mean_asked <= 0.0 {
+            return asked.max(1);
+        }
+        let share = asked as f32 / mean_asked;
+        let used = (mean_asked - unused).max(0.0);
+        // The cast saturates.
+        ((share * used + extra_share(share) * extra).round() as u32).max(1)
+    }
+}
+
+fn mean(of: &AtomicU32) -> f32 {
+    f32::from_bits(of.load(Ordering::Relaxed))
 }
 
 fn small(number: u64) -> u32 {
@@ -201,29 +219,70 @@ mod tests {
     #[test]
     fn what_is_expected_follows_what_such_calls_came_to() {
         let experience = Experience::default();
-        assert_eq!([0, 7].map(|asked| experience.expect(asked)), [1, 7]);
-        experience.learn(1, 626);
-        assert_eq!(experience.expect(1), 626);
-        assert_eq!(experience.expect(3), 1_878);
-        // Cheap ones bring it down, and the mean of many is theirs.
+        assert_eq!([0, 7].map(|asked| experience.expect_scan(asked)), [1, 7]);
+        experience.learn(10, 30);
+        assert_eq!(
+            [1, 10, 20].map(|asked| experience.expect_each(asked)),
+            [3, 30, 60]
+        );
+        // A mean of 20 stepped over, and in proportion for what is smaller.
+        assert_eq!(
+            [1, 10, 20].map(|asked| experience.expect_scan(asked)),
+            [3, 30, 40]
+        );
         for _ in 0..400 {
             experience.learn(10, 20);
         }
-        assert_eq!(experience.expect(10), 20);
+        assert_eq!(
+            [10, 100].map(|asked| experience.expect_scan(asked)),
+            [20, 110]
+        );
         // One dear call among many: what is charged and what is expected stay equal in the mean.
         experience.learn(10, 660);
-        assert_eq!(experience.expect(10), 40);
+        assert_eq!(experience.expect_scan(10), 40);
+    }
+
+    #[test]
+    fn scans_that_find_less_than_they_ask_for_are_expected_to() {
+        let experience = Experience::default();
+        for _ in 0..10 {
+            experience.learn(626, 5);
+        }
+        assert_eq!(
+            [2, 626, 1_252].map(|asked| experience.expect_scan(asked)),
+            [1, 5, 10]
+        );
+        // Of all sizes, each of which finds what it asks for: what is asked is what is expected.
+        let experience = Experience::default();
+        for asked in [1, 1_000, 1, 50, 1_000] {
+            experience.learn(asked, asked);
+        }
+        assert_eq!(
+            [1, 1_000].map(|asked| experience.expect_scan(asked)),
+            [1, 1_000]
+        );
+    }
+
+    #[test]
+    fn a_row_behind_many_tombstones_does_not_make_a_long_scan_dearer_than_the_store() {
+        let experience = Experience::default();
+        experience.learn(1, 626);
+        assert_eq!(
+            [1, 626].map(|asked| experience.expect_scan(asked)),
+            [626, 1_251]
+        );
     }
 
     #[test]
     fn what_is_expected_saturates() {
         let experience = Experience::default();
         experience.learn(1, u32::MAX);
-        assert_eq!(experience.expect(u32::MAX), u32::MAX);
+        assert_eq!(experience.expect_each(u32::MAX), u32::MAX);
+        assert_eq!(experience.expect_scan(u32::MAX), u32::MAX);
         let experience = Experience::default();
         experience.learn(0, 5);
-        assert_eq!(experience.expect(2), 2, "nothing was asked");
+        assert_eq!(experience.expect_scan(2), 2, "nothing was asked");
         experience.learn(1_000_000, 0);
-        assert_eq!(experience.expect(1), 1);
+        assert_eq!(experience.expect_scan(1), 1);
     }
 }

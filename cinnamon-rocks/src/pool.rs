@@ -71,20 +71,18 @@ impl Pool {
                 state.threads_max = threads_max().max(state.threads_max);
             }
             state.backlog += 1;
-            if state.threads < state.threads_max {
-                state.threads += 1;
-                let number = state.threads;
-                match start(&self.shared, number) {
-                    Ok(()) => state.backlog -= 1,
-                    Err(error) => {
-                        state.threads -= 1;
-                        tracing::warn!(
-                            %error,
-                            threads = state.threads,
-                            "no thread could be started for the store; a job waits for one of those there are"
-                        );
-                    }
+            // Whatever waits gets its thread: there may be more of it since a limit was raised.
+            while state.backlog > 0 && state.threads < state.threads_max {
+                if let Err(error) = start(&self.shared, state.threads + 1) {
+                    tracing::warn!(
+                        %error,
+                        threads = state.threads,
+                        "no thread could be started for the store; work waits for one of those there are"
+                    );
+                    break;
                 }
+                state.threads += 1;
+                state.backlog -= 1;
             }
         }
         drop(state);

@@ -344,3 +344,41 @@ impl fmt::Debug for Scan {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cinnamon_core::Tier;
+
+    use super::*;
+    use crate::options::StoreOptions;
+
+    #[test]
+    fn a_scan_that_failed_in_the_middle_seeks_its_place_again_on_the_same_state() {
+        for reverse in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+            let request = Request::new(Tier::T1).key(1);
+            for row in [1u8, 3, 5, 7, 9] {
+                store.put(&request, &[row], b"old").unwrap();
+            }
+            let mut options = ScanOptions::default();
+            (options.chunk_rows, options.reverse) = (2, reverse);
+            let mut scan = store.open_scan(&request, options);
+            let mut rows = scan.next_chunk().unwrap().unwrap();
+            for row in 0..10u8 {
+                store.put(&request, &[row], b"new").unwrap();
+            }
+            // As an error of RocksDB leaves it.
+            scan.step = Step::Seek;
+            while let Some(more) = scan.next_chunk().unwrap() {
+                rows.extend(more);
+            }
+            let mut keys: Vec<u8> = rows.iter().map(|(key, _)| key[0]).collect();
+            if reverse {
+                keys.reverse();
+            }
+            assert_eq!(keys, [1, 3, 5, 7, 9]);
+            assert!(rows.iter().all(|(_, value)| **value == *b"old"));
+        }
+    }
+}

@@ -157,9 +157,9 @@ impl Store {
     pub fn weigh(&self, operation: Operation, size: u32, request: &Request) -> Request {
         let family = self.of_family();
         match operation {
-            Operation::Scan => request.cost(family.scans.expect(scan_cost(size))),
-            Operation::Get => request.cost(family.points.expect(1)),
-            Operation::MultiGet => request.cost(family.points.expect(size)),
+            Operation::Scan => request.cost(family.scans.expect_scan(scan_cost(size))),
+            Operation::Get => request.cost(family.points.expect_each(1)),
+            Operation::MultiGet => request.cost(family.points.expect_each(size)),
             Operation::Put => request.cost(write_cost(size as usize)),
             Operation::Delete | Operation::Batch => *request,
         }
