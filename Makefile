@@ -8,7 +8,7 @@ ROCKS_PACKAGES := -p cinnamon-rocks -p cinnamon-lab -p cinnamon-examples
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup rocksdb demo sim test lint docs bench
+.PHONY: help setup rocksdb demo sim alerts test lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,10 +25,14 @@ demo: rocksdb ## break a node four ways, and see who gets dropped
 sim: ## judge the law in virtual time; needs no RocksDB
 	$(CARGO) run --release --locked -p cinnamon-lab --no-default-features -- sim
 
+alerts: setup ## see that each alert fires when it should; needs no RocksDB
+	@tools/alerts.sh
+
 test: rocksdb ## run every test
 	$(CARGO) test --locked --all-features --all-targets
 	$(CARGO) test --locked --all-features --doc
 	$(ROCKS) test --release --locked $(ROCKS_PACKAGES)
+	@tools/alerts.sh
 
 lint: rocksdb ## formatting, clippy, rustdoc, scripts, licences; warnings are errors
 	@tools/lint.sh

@@ -13,6 +13,9 @@ if ! command -v cargo >/dev/null && [ -x "${CARGO_HOME:-${HOME:-}/.cargo}/bin/ca
     export PATH
 fi
 
+# What tools/setup.sh fetches for this project only.
+export PATH="$PATH:$cinnamon_cache/bin"
+
 # clang compiles RocksDB faster than g++ does, and bindgen needs its library anyway.
 if [ -z "${CC:-}${CXX:-}" ] && command -v clang >/dev/null && command -v clang++ >/dev/null; then
     export CC=clang CXX=clang++

@@ -83,6 +83,28 @@ install_missing() {
     fi
 }
 
+# promtool evaluates alert rules. Debian has it only in the package of the whole server, which would be started: so the
+# one program is taken out of the package. Nothing else needs it, and without it only tools/alerts.sh is skipped.
+fetch_promtool() {
+    local folder status=0
+    have apt-get && have dpkg-deb && folder=$(mktemp -d) || return 1
+    (
+        cd "$folder" &&
+            download_prometheus &&
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool &&
+            mkdir -p "$cinnamon_cache/bin" &&
+            mv usr/bin/promtool "$cinnamon_cache/bin/promtool"
+    ) || status=$?
+    rm -rf "$folder"
+    return "$status"
+}
+
+# The lists of packages may be missing, or too old to name what there is.
+download_prometheus() {
+    apt-get download -q prometheus </dev/null 2>/dev/null ||
+        { as_root apt-get update -q </dev/null && apt-get download -q prometheus </dev/null; }
+}
+
 lines() { paste -s -d, - | sed 's/,/, /g'; }
 
 if ! have cargo; then
@@ -99,6 +121,13 @@ for component in fmt clippy; do
         exit 1
     fi
 done
+
+if ! have promtool; then
+    echo "setup: fetching promtool"
+    if ! fetch_promtool; then
+        echo "setup: no promtool; alerts will not be tested (it comes with Prometheus)" >&2
+    fi
+fi
 
 if [ -z "$(missing)" ]; then
     echo "setup: all there ($(cargo --version | cut -d' ' -f1-2), $(compiler_id), libclang)"

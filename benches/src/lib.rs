@@ -1,7 +1,8 @@
 //! The overload laboratory: the measuring stick for the control law.
 //!
 //! [`sim`] runs the engine in virtual time against a perfect shedder and against the systems it
-//! replaces. The program `lab` is its command line.
+//! replaces. [`alerts`] sees that alerts fire when they should. The program `lab` is their command line.
 
 pub mod endpoint;
+pub mod alerts;
 pub mod sim;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use cinnamon_lab::sim;
+use cinnamon_lab::{alerts, sim};
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -38,6 +38,10 @@ enum Command {
     ///
     /// Exits with 0 when Cinnamon held every bar, 1 when it missed one, 2 when there is no outcome.
     Sim(sim::command::Options),
+    /// Drive a controller through trouble in virtual time: does the one alert fire that should?
+    ///
+    /// Needs `promtool`. Exits with 0 when exactly the alerts fired that should, 1 when not, 2 when there is no outcome.
+    Alerts(alerts::Options),
     /// Break a real RocksDB store four ways, through five generations of overload control: who gets dropped?
     ///
     /// Exits with 0 when every promise held, 1 when one was missed, 2 when the run could not be made,
@@ -63,6 +67,10 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     (
         "sim",
         "runs the engine in virtual time against a perfect shedder and the systems it replaces",
+    ),
+    (
+        "alerts",
+        "makes every alert of docs/alerts.yml fire, and sees that no other does",
     ),
     #[cfg(feature = "rocks")]
     (
@@ -91,6 +99,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Sim(options) => sim::command::main(&options),
+        Command::Alerts(options) => alerts::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
         #[cfg(feature = "rocks")]
