@@ -29,10 +29,12 @@ echo "$pictures" | while read -r scenario service arm picture file; do
         /^<section class=scenario/ { here = index($0, scenario) > 0 }
         /^<article>/ { mine = here && index($0, arm) > 0 }
         mine && index($0, picture) == 1 {
-            sub(/.*<svg /, "<svg "); sub(/<\/svg>.*/, "</svg>")
+            drawing = 1
+            sub(/.*<svg /, "<svg font-family=\"sans-serif\" ")
             sub(/>/, "><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>")
-            print
         }
+        drawing && sub(/<\/svg>.*/, "</svg>") { print; drawing = 0 }
+        drawing { print }
     ' >"docs/src/img/$file.svg"
     [ -s "docs/src/img/$file.svg" ] || { echo "no such picture: $scenario $service $arm $picture" >&2; exit 1; }
 done
