@@ -10,8 +10,8 @@ use cinnamon_lab::alerts::dashboard::{dashboard_of_the_book, queries};
 use cinnamon_lab::alerts::scenario::SCENARIOS;
 use cinnamon_lab::alerts::{record, rules_of_the_book};
 
-/// Labels that Prometheus adds to whatever it scrapes.
-const TARGET: &[&str] = &["instance", "job"];
+/// Labels that all metrics have, of the controller's own and by the scrape.
+const COMMON: &[&str] = &["controller", "instance", "job"];
 
 fn read(path: &Path) -> String {
     std::fs::read_to_string(path).expect("the file is in the checkout")
@@ -42,7 +42,7 @@ fn assert_known(text: &str, whence: &str) {
         assert!(metric.is_some(), "{whence}: there is no metric {name}");
         let own = metric.map_or([].as_slice(), |metric| metric.labels);
         for label in labels {
-            let known = TARGET.iter().chain(own).any(|known| *known == label);
+            let known = COMMON.iter().chain(own).any(|known| *known == label);
             assert!(known, "{whence}: {name} has no label {label}");
         }
     }
@@ -110,6 +110,6 @@ fn a_recording_is_the_same_each_time_and_ends_with_the_scenario() {
     );
     assert_eq!(format!("{one:?}"), format!("{other:?}"));
     assert!((one.end_s() as f64 - script.seconds()).abs() <= 30.0);
-    let shed = "cinnamon_verdicts_total{lane=\"read\",tier=\"t1\",verdict=\"shed\"}";
+    let shed = "cinnamon_verdicts_total{controller=\"default\",lane=\"read\",tier=\"t1\",verdict=\"shed\"}";
     assert!(one.series().any(|series| series == shed));
 }

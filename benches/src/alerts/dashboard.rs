@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// What Grafana fills in for its variables, and what stands for it here: all instances and lanes, four scrapes.
+/// What Grafana fills in for its variables, and what stands for it here: all instances, controllers and lanes, four scrapes.
 const VARIABLES: &[(&str, &str)] = &[
     ("$__rate_interval", "1m"),
     ("$instance", ".*"),
+    ("$controller", ".*"),
     ("$lane", ".*"),
 ];
 

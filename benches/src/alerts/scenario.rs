@@ -178,8 +178,14 @@ pub const SCENARIOS: &[Script] = &[
         load: &[(25.0, 0.5)],
         // A fixed limit is its own bounds: that these are others is made up.
         pretend: &[
-            ("cinnamon_limit_min{lane=\"read\"}", 8.0),
-            ("cinnamon_limit_max{lane=\"read\"}", 64.0),
+            (
+                "cinnamon_limit_min{controller=\"default\",lane=\"read\"}",
+                8.0,
+            ),
+            (
+                "cinnamon_limit_max{controller=\"default\",lane=\"read\"}",
+                64.0,
+            ),
         ],
         ..CALM
     },
