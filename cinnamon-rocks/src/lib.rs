@@ -10,10 +10,14 @@
 //! [`Store`] is synchronous: each call is admitted, runs on the calling thread, and finishes with the
 //! cost it really had. Both lanes share one scope, for reads and writes end at the same cores and the
 //! same disk: no t3 read passes while a t1 write is shed. Scans are reads of a lower tier, not a lane
-//! of their own; they are charged by the rows they examine.
+//! of their own; reads and scans are charged by the rows, tombstones and blocks they examine.
 //!
-//! A server with its own threads takes the permit first and hands the work over afterwards:
-//! [`Store::admit`] gives the permit, the `…_with` methods spend it.
+//! - [`Store::family`] is a handle on a column family, [`Batch`] writes to several of them at once.
+//! - [`Store::open_scan`] reads many rows in chunks and gives way between them.
+//! - [`AsyncStore`] does all of it on threads of its own, for asynchronous programs.
+//! - A server with its own threads takes the permit first and hands the work over afterwards:
+//!   [`Store::admit`] gives the permit, the `…_with` methods spend it.
+//! - [`StoreOptions::from_toml`] reads everything from one file.
 //!
 //! ```
 //! use cinnamon_rocks::{Request, Store, StoreOptions, Tier};

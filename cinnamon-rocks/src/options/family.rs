@@ -29,7 +29,8 @@ pub struct FamilyOptions {
     #[serde(default)]
     pub write_buffer_bytes: Option<u64>,
     /// Where RocksDB delays and stops writes for it. A write to any column family waits when one of them
-    /// stalls. Default (`None`): [`StoreOptions::triggers`].
+    /// stalls. Default (`None`): [`StoreOptions::triggers`]; of those given, what a file leaves out stands at
+    /// the defaults of [`StallTriggers`].
     #[serde(default)]
     pub triggers: Option<StallTriggers>,
 }

@@ -61,7 +61,9 @@ impl Store {
         let meter = Meter::start();
         let value = self.inner.db.get_cf(family, key);
         let cost = meter.examined().points(1);
-        self.learn_points(1, cost);
+        if value.is_ok() {
+            self.learn_points(1, cost);
+        }
         finish(permit, value.map(|value| (value, cost)))
     }
 
@@ -112,7 +114,9 @@ impl Store {
         let rows: Result<Vec<Row>, _> = rows.take(limit as usize).collect();
         let returned = rows.as_ref().map_or(0, Vec::len);
         let cost = meter.examined().scan(returned);
-        self.learn_scan(scan_cost(limit), cost);
+        if rows.is_ok() {
+            self.learn_scan(scan_cost(limit), cost);
+        }
         finish(permit, rows.map(|rows| (rows, cost)))
     }
 }
