@@ -501,6 +501,8 @@ impl SignalFault {
 pub struct SignalSnapshot {
     /// Its name.
     pub name: String,
+    /// The lanes that it bears on, by name.
+    pub lanes: Vec<String>,
     /// Whether its budget counts.
     pub mode: Mode,
     /// How it stands with its supervisor.

@@ -77,6 +77,10 @@ pub struct StoreOptions {
     pub no_slowdown: bool,
     /// Whether [`WriteStall`](crate::WriteStall) sheds low tiers before RocksDB delays writes. Default `true`.
     pub write_stall: bool,
+    /// Whether it sheds reads too, by one threshold for both lanes. Worth it where reads wait for the disk that
+    /// compactions keep busy; where they are served from memory it refuses them for nothing. It takes
+    /// `write_stall`. Default `false`.
+    pub write_stall_sheds_reads: bool,
     /// Whether to create the store when the folder holds none. Default `true`.
     pub create_if_missing: bool,
     /// Whether column families that the folder has and `families` does not name are opened, with the store's
@@ -107,6 +111,7 @@ impl Default for StoreOptions {
             background_bytes_per_s: None,
             no_slowdown: false,
             write_stall: true,
+            write_stall_sheds_reads: false,
             create_if_missing: true,
             open_unknown_families: false,
             triggers: StallTriggers::default(),

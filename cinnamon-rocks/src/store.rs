@@ -76,8 +76,13 @@ impl Store {
         let mut builder = Controller::builder(config);
         let mut stall = None;
         if options.write_stall {
+            let scope = if options.write_stall_sheds_reads {
+                Scope::Scope(SCOPE.to_owned())
+            } else {
+                Scope::Lane(WRITE.to_owned())
+            };
             let mut signal = WriteStall::new(&db, &options.triggers, options.write_buffer_bytes)?
-                .bearing_on(Scope::Scope(SCOPE.to_owned()));
+                .bearing_on(scope);
             for family in &options.families {
                 let (triggers, write_buffer_bytes) = options.of_family(family);
                 signal = signal.family(&family.name, triggers, write_buffer_bytes)?;

@@ -51,12 +51,13 @@ const PERIOD: Duration = Duration::from_millis(100);
 ///
 /// and goes on rising beyond. [`StallWatch::level`] names the part.
 ///
-/// *Scope.* [`Store`](crate::Store) lets it bear on its whole scope, reads and writes: what compactions
-/// saturate is the disk that reads need too, and a t3 read must not pass while a t1 write is shed for it. This
-/// costs reads of low tiers that would have been served from memory. (`lab stall`, all reads from memory: with
-/// the writes' lane alone none was lost, with the scope all of t4 and t5 and most of t3, and the writes had no
-/// more of it.) Whoever serves theirs from memory builds the controller himself and gives it the
-/// [`Scope::Lane`] of the writes by [`WriteStall::bearing_on`].
+/// *Scope.* [`Store`](crate::Store) lets it bear on the lane of the writes: only they fill L0, and shedding reads
+/// for it would shed for nothing. (`lab demo`, writes of t3 to t5 beyond what can be compacted, reads from memory:
+/// with one threshold over both lanes, of which the reads are nine tenths of the cost, 74 % of t2 were answered and
+/// 388 requests a second, without any signal 598.) If compactions make reads slow, the reads' own backlog sheds,
+/// and that does bear on both lanes. Where reads wait for the disk from the start,
+/// [`StoreOptions::write_stall_sheds_reads`](crate::StoreOptions::write_stall_sheds_reads) has one threshold for
+/// both. `docs/decisions/0020-write-stall-sheds-writes.md`.
 ///
 /// *Column families.* RocksDB holds back the writes to all of them when one is behind, so the worst one rules:
 /// its pressure is the signal's, and [`StallLevel::family`] names it. [`WriteStall::family`] adds one;

@@ -120,6 +120,10 @@ fn settings_that_do_not_go_together_are_refused_with_both_names() {
              (268435456)",
         ),
         (
+            "write_stall_sheds_reads = true\nwrite_stall = false",
+            "`write_stall_sheds_reads` is true but must be false while `write_stall` is false: nothing would shed them",
+        ),
+        (
             "no_slowdown = true\nwrite_stall = false",
             "`no_slowdown` is true but must be false while `write_stall` is false: nothing would shed low tiers \
              before RocksDB refuses writes of all tiers alike",

@@ -137,7 +137,10 @@ fn a_write_that_rocksdb_would_hold_back_fails_at_once_where_that_is_asked_for() 
 #[test]
 fn a_store_has_the_signal_unless_it_is_told_not_to() {
     let (_dir, store) = stuck(|_| {});
-    assert!(store.snapshot().signal(WRITE_STALL).is_some());
+    let lanes_of = |store: &Store| store.snapshot().signal(WRITE_STALL).unwrap().lanes.clone();
+    assert_eq!(lanes_of(&store), ["write"], "reads fill no L0");
+    let (_dir, store) = stuck(|options| options.write_stall_sheds_reads = true);
+    assert_eq!(lanes_of(&store), ["read", "write"]);
     let (_dir, store) = stuck(|options| options.write_stall = false);
     assert!(store.snapshot().signal(WRITE_STALL).is_none());
     assert_eq!(store.stall_level(), None);

@@ -30,7 +30,8 @@ impl Shared {
     /// Everything at this moment; each lane is consistent in itself.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let control = lock(&self.control);
-        let mut signals = control.selector.snapshots();
+        let lane_names: Vec<&str> = self.lanes.iter().map(LaneCore::name).collect();
+        let mut signals = control.selector.snapshots(&lane_names);
         let name = control.config.name.clone();
         let mode = control.mode_in_force();
         let health = control.nurse.health();

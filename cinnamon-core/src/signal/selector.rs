@@ -180,8 +180,18 @@ impl Selector {
         self.signals.iter().map(name).collect()
     }
 
-    pub(crate) fn snapshots(&self) -> Vec<SignalSnapshot> {
-        self.signals.iter().map(Supervised::snapshot).collect()
+    /// Each with the names of the lanes that it bears on.
+    pub(crate) fn snapshots(&self, lane_names: &[&str]) -> Vec<SignalSnapshot> {
+        let snapshot = |signal: &Supervised| {
+            let mask = signal.profile().lanes;
+            let lanes = lane_names.iter().enumerate();
+            let lanes = lanes.filter(|&(lane, _)| bears_on(mask, lane));
+            SignalSnapshot {
+                lanes: lanes.map(|(_, name)| (*name).to_owned()).collect(),
+                ..signal.snapshot()
+            }
+        };
+        self.signals.iter().map(snapshot).collect()
     }
 }
 

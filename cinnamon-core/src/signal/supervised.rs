@@ -407,6 +407,8 @@ impl Supervised {
     pub(crate) fn snapshot(&self) -> SignalSnapshot {
         SignalSnapshot {
             name: self.profile.name.clone(),
+            // Known here by number; the selector's caller has their names.
+            lanes: Vec::new(),
             mode: self.mode,
             state: self.state(),
             fault: self.fault,

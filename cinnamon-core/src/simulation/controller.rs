@@ -149,7 +149,7 @@ impl VirtualController {
     /// What can be seen of the signals.
     #[must_use]
     pub fn signals(&self) -> Vec<SignalSnapshot> {
-        self.selector.snapshots()
+        self.selector.snapshots(&[])
     }
 
     /// Changes whether decisions count.

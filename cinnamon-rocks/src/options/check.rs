@@ -76,6 +76,13 @@ impl StoreOptions {
                     .to_owned(),
             });
         }
+        if self.write_stall_sheds_reads && !self.write_stall {
+            return Err(ConfigError::OutOfBounds {
+                setting: "write_stall_sheds_reads".to_owned(),
+                value: "true".to_owned(),
+                bound: "false while `write_stall` is false: nothing would shed them".to_owned(),
+            });
+        }
         self.check_memory()
     }
 
