@@ -97,9 +97,11 @@ fn execute(options: &Options) -> Result<bool, AlertsError> {
     let scripts = choose(&options.scenarios)?;
     let queries = dashboard::queries(&options.dashboard)?;
     let promtool = Promtool::find(&options.rules, options.keep.as_deref())?;
+    // Beside each, as a second node: what happens to one must not be told of the other.
+    let neighbour = record(&scenario::CALM)?;
     for script in &scripts {
         let recording = record(script)?;
-        promtool.write(script, &recording, &queries)?;
+        promtool.write(script, &recording, &neighbour, &queries)?;
         println!(
             "{:<18} {:>3} min, {:>3} series: {}",
             script.name,

@@ -13,8 +13,13 @@ use super::scenario::Script;
 
 /// The program; Debian has it in the package `prometheus`.
 pub const PROMTOOL: &str = "promtool";
-/// Which alerts ever fired. Longer than any scenario.
-const FIRED: &str = "group by (alertname) (max_over_time(ALERTS{alertstate=\"firing\"}[1d]))";
+/// Which alerts ever fired, and where. Longer than any scenario.
+const FIRED: &str =
+    "group by (alertname, instance) (max_over_time(ALERTS{alertstate=\"firing\"}[1d]))";
+/// Where the scenario happens.
+const HERE: &str = "db-1:9100";
+/// Where nothing happens meanwhile.
+const ELSEWHERE: &str = "db-2:9100";
 
 /// Why it did not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +92,7 @@ impl Promtool {
         })
     }
 
-    /// Writes the tests of a scenario: that the one alert fired and no other did, and two that fail on purpose,
+    /// Writes the tests of a scenario: that the one alert fired and no other did, nor any for the neighbour, and two that fail on purpose,
     /// because `promtool` shows an alert's text, and what an expression yields, only where it did not expect it.
     ///
     /// # Errors
@@ -97,16 +102,20 @@ impl Promtool {
         &self,
         script: &Script,
         recording: &Recording,
+        neighbour: &Recording,
         queries: &[Query],
     ) -> Result<(), ToolError> {
         let end = format!("{}s", recording.end_s());
-        let series = recording
-            .in_notation()
+        let here = recording.in_notation(HERE, recording.scrapes());
+        let elsewhere = neighbour.in_notation(ELSEWHERE, recording.scrapes());
+        let series = here
+            .chain(elsewhere)
             .map(|(series, values)| json!({"series": series, "values": values}));
         let series: Vec<Value> = series.collect();
-        let fired = script
-            .fires
-            .map(|alert| json!({"labels": format!("{{alertname={alert:?}}}"), "value": 1}));
+        let fired = script.fires.map(|alert| {
+            let labels = format!("{{alertname={alert:?}, instance={HERE:?}}}");
+            json!({"labels": labels, "value": 1})
+        });
         let fired: Vec<Value> = fired.into_iter().collect();
         let expected = json!([{"expr": FIRED, "eval_time": end, "exp_samples": fired}]);
         self.write_test(

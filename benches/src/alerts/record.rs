@@ -105,11 +105,18 @@ impl Recording {
         (self.scrapes as u64).saturating_sub(1) * SCRAPE_S
     }
 
-    /// Every series with its values in `promtool`'s notation: numbers with spaces between, `_` for none.
-    pub(super) fn in_notation(&self) -> impl Iterator<Item = (&str, String)> {
-        self.series.iter().map(|(series, values)| {
+    /// Every series as it would be scraped from `instance`, with its first `scrapes` values in `promtool`'s notation:
+    /// numbers with spaces between, `_` for none.
+    pub(super) fn in_notation(
+        &self,
+        instance: &str,
+        scrapes: usize,
+    ) -> impl Iterator<Item = (String, String)> {
+        self.series.iter().map(move |(series, values)| {
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let scraped = format!("{name}{{instance={instance:?},job=\"store\",{labels}");
             let mut text = String::new();
-            for value in values {
+            for value in values.iter().take(scrapes) {
                 match value {
                     None => text.push('_'),
                     Some(value) if value.is_infinite() => {
@@ -121,8 +128,13 @@ impl Recording {
                 }
                 text.push(' ');
             }
-            (series.as_str(), text.trim_end().to_owned())
+            (scraped, text.trim_end().to_owned())
         })
+    }
+
+    /// How many times everything was scraped.
+    pub(super) const fn scrapes(&self) -> usize {
+        self.scrapes
     }
 }
 
@@ -158,15 +170,21 @@ mod tests {
             recording.scrape(&exporter);
         });
         recording.pretend("bound", 3.0);
-        let written: Vec<_> = recording.in_notation().collect();
+        let written: Vec<_> = recording.in_notation("a:1", 4).collect();
+        let scraped = |name: &str, rest: &str, values: &str| {
+            let series = format!("{name}{{instance=\"a:1\",job=\"store\",{rest}}}");
+            (series, values.to_owned())
+        };
         assert_eq!(
             written,
             [
-                ("bound", "3 3 3 3".to_owned()),
-                ("level", "_ +Inf +Inf 0.5".to_owned()),
-                ("steps{lane=\"a \\\"b\\\"\"}", "_ 7 7 9".to_owned()),
+                scraped("bound", "", "3 3 3 3"),
+                scraped("level", "", "_ +Inf +Inf 0.5"),
+                scraped("steps", "lane=\"a \\\"b\\\"\"", "_ 7 7 9"),
             ]
         );
+        let begin: Vec<_> = recording.in_notation("a:1", 2).collect();
+        assert_eq!(begin[2].1, "_ 7");
         assert_eq!(recording.end_s(), 45);
     }
 }

@@ -97,7 +97,8 @@ impl Script {
     }
 }
 
-const CALM: Script = Script {
+/// Nothing happens.
+pub const CALM: Script = Script {
     name: "calm",
     about: "two hours at half of the capacity",
     fires: None,
