@@ -313,6 +313,8 @@ impl Shared {
     /// A tick that cannot take the caller down: should it panic, every lane admits everything.
     pub(crate) fn guarded_tick(&self, now: Instant) {
         if self.failed.load(Ordering::Acquire) {
+            // That it has failed must be seen.
+            self.emit_if_due(now);
             return;
         }
         self.sampling.sample_if_manual(now, || self.view());
@@ -337,18 +339,27 @@ impl Shared {
             };
             event::log(&events, &names);
         }
+        self.emit_if_due(now);
+    }
+
+    fn emit_if_due(&self, now: Instant) {
         let emitted = Instant::from_nanos(self.emitted_ns.load(Ordering::Relaxed));
         let set_back = emitted.nanos_since(now) > EMIT_NS;
         if set_back || now.nanos_since(emitted) >= EMIT_NS {
             self.emitted_ns.store(now.as_nanos(), Ordering::Relaxed);
-            // A recorder is the embedder's code.
-            let emitted = catch_unwind(AssertUnwindSafe(|| {
-                let snapshot = self.snapshot();
-                export::emit(&snapshot, &mut lock(&self.emitted_overrides));
-            }));
-            if emitted.is_err() {
-                tracing::error!("the recorder of metrics panicked");
-            }
+            self.emit();
+        }
+    }
+
+    /// Emits metrics, whatever has failed.
+    pub(crate) fn emit(&self) {
+        // A recorder is the embedder's code.
+        let emitted = catch_unwind(AssertUnwindSafe(|| {
+            let snapshot = self.snapshot();
+            export::emit(&snapshot, &mut lock(&self.emitted_overrides));
+        }));
+        if emitted.is_err() {
+            tracing::error!("the recorder of metrics panicked");
         }
     }
 
@@ -570,5 +581,23 @@ mod tests {
             let next = controller.shared.drive(now);
             assert_eq!(next.nanos_since(now), IDLE_TICK_NS);
         }
+    }
+
+    #[test]
+    fn metrics_go_on_after_a_failure_and_say_so() {
+        let (controller, clock) = controller();
+        let recorder = metrics_util::debugging::DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            controller.shared.fail("for this test");
+            controller
+                .shared
+                .drive(clock.advance(Duration::from_secs(2)));
+        });
+        let all = snapshotter.snapshot().into_vec();
+        let failed = all.iter().find_map(|(key, _, _, value)| {
+            (key.key().name() == "cinnamon_failed").then_some(format!("{value:?}"))
+        });
+        assert_eq!(failed.as_deref(), Some("Gauge(1.0)"));
     }
 }
