@@ -1,8 +1,10 @@
 //! The overload laboratory: the measuring stick for the control law.
 //!
 //! [`sim`] runs the engine in virtual time against a perfect shedder and against the systems it
-//! replaces. [`alerts`] sees that alerts fire when they should. The program `lab` is their command line.
+//! replaces. [`alerts`] sees that alerts fire when they should. [`top`] shows a running controller through
+//! the metrics that its process exports, and [`endpoint`] exports them. The program `lab` is the command line.
 
 pub mod alerts;
 pub mod endpoint;
 pub mod sim;
+pub mod top;

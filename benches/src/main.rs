@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use cinnamon_lab::{alerts, sim};
+use cinnamon_lab::{alerts, sim, top};
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -60,6 +60,10 @@ enum Command {
     /// 3 when it was not valid: the generator was late.
     #[cfg(feature = "rocks")]
     Stall(stall::Options),
+    /// Watch a running controller through the metrics that its process exports.
+    ///
+    /// Exits with 2 when there is nothing to show.
+    Top(top::Options),
 }
 
 /// An experiment: its name on the command line and what it shows.
@@ -106,6 +110,7 @@ fn main() -> ExitCode {
         Command::Surge(options) => surge::main(&options),
         #[cfg(feature = "rocks")]
         Command::Stall(options) => stall::main(&options),
+        Command::Top(options) => top::main(&options),
     }
 }
 
