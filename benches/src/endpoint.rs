@@ -19,15 +19,15 @@ use tiny_http::{Header, Request, Response, Server};
 /// sample until then; each fetch takes them in too.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
 /// Recorders take no value back, and a controller emits once a second: what has not come for so long is of one
-/// that has ended. A quarter of a minute is time to see how it ended.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
+/// that has ended. An experiment of a few minutes is still there when it is told.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// The text form of Prometheus.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves all metrics of this process, whatever path is asked for, until it is dropped.
 ///
 /// Controllers of one process need names of their own: under one name the counters of the first would hide the
-/// second's. What a controller emitted is served for 15 s after its end.
+/// second's. What a controller emitted is served for ten minutes after its end.
 pub struct Endpoint {
     address: SocketAddr,
     server: Arc<Server>,

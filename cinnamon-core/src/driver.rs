@@ -111,7 +111,7 @@ fn drive(weak: &Weak<Shared>, kick: &Kick) {
             }
             None => {
                 blind = blind.wrapping_add(1);
-                if blind % BLIND_MAX == 0 {
+                if blind.is_multiple_of(BLIND_MAX) {
                     shared.fail("the clock panics whenever it is read");
                     shared.emit();
                 }
