@@ -85,7 +85,6 @@ pub fn lines(model: &Model, choice: &Choice, now: Instant, rows: u16) -> Vec<Lin
         head.push(footer);
         return head;
     }
-    let alarms = head.len();
     head.extend(parts::lanes(track, choice));
     if let Some(lane) = track.lane(choice.lane.as_deref()) {
         head.extend(parts::lane(lane));
@@ -105,7 +104,8 @@ pub fn lines(model: &Model, choice: &Choice, now: Instant, rows: u16) -> Vec<Lin
     head.truncate(usize::from(rows).saturating_sub(1));
     if model.trouble(now).is_some() {
         let old = Style::new().fg(Color::DarkGray).add_modifier(Modifier::DIM);
-        head[alarms..].iter_mut().for_each(|line| grey(line, old));
+        let lines = head.iter_mut().skip(parts::TROUBLE_ROWS);
+        lines.for_each(|line| grey(line, old));
     }
     head.push(footer);
     head

@@ -18,6 +18,9 @@ const NAME_WIDTH: usize = 13;
 /// Overrides that get a line each; of more, their number.
 const OVERRIDES_MAX: usize = 3;
 
+/// The title, that there is no answer, and why: all else is old then, alarms too.
+pub(super) const TROUBLE_ROWS: usize = 3;
+
 /// Whose figures these are, how it goes, and whatever must not be missed.
 pub(super) fn head(
     model: &Model,

@@ -221,7 +221,8 @@ fn an_override_a_failure_and_a_broken_file_stand_out_without_colours() {
 
 #[test]
 fn without_an_answer_the_last_figures_are_grey_and_their_age_is_told() {
-    let mut model = seen(2, "");
+    let forced = "cinnamon_override_seconds{target=\"controller\",action=\"shed t4\"} 7\n";
+    let mut model = seen(2, forced);
     model.take(
         at(3),
         Err("http://127.0.0.1:9184/metrics does not answer".to_owned()),
@@ -229,11 +230,14 @@ fn without_an_answer_the_last_figures_are_grey_and_their_age_is_told() {
     let (rows, terminal) = frame(&model, &ascii(), at(14), 24);
     assert_eq!(rows[1], "!! NO ANSWER: figures are 12 s old; trying on");
     assert_eq!(rows[2], "!! http://127.0.0.1:9184/metrics does not answer");
-    let row = rows.iter().position(|row| row.starts_with("all ")).unwrap();
-    assert!(rows[row].contains("995"), "{}", rows[row]);
-    let cell = &terminal.backend().buffer()[(1, row as u16)];
-    assert_eq!(cell.fg, Color::DarkGray);
-    assert!(cell.modifier.contains(Modifier::DIM));
+    let all = rows.iter().position(|row| row.starts_with("all ")).unwrap();
+    assert!(rows[all].contains("995"), "{}", rows[all]);
+    // The override may be over by now.
+    assert!(rows[3].starts_with("!! OVERRIDE"), "{}", rows.join("\n"));
+    for row in [3, all] {
+        let cell = &terminal.backend().buffer()[(1, row as u16)];
+        assert_eq!((cell.fg, cell.modifier), (Color::DarkGray, Modifier::DIM));
+    }
 }
 
 #[test]
