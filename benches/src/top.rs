@@ -28,7 +28,7 @@ use clap::Args;
 
 pub use draw::{Choice, Next, WIDTH, all, draw, lines, next};
 pub use model::Model;
-pub use once::{OnceError, json, plain};
+pub use once::{OnceError, json, only, plain};
 pub use source::{FetchError, Source, UrlError};
 pub use text::{Scrape, TextError, parse};
 pub use view::{ControllerView, LaneView, OverrideView, SignalView, TierView, Times};
@@ -38,10 +38,10 @@ pub use view::{ControllerView, LaneView, OverrideView, SignalView, TierView, Tim
 pub struct Options {
     /// Where the process exports its metrics: http://HOST:PORT/metrics, or HOST:PORT for short.
     url: String,
-    /// Show this lane first.
+    /// Show this lane first; with --once no other.
     #[arg(long)]
     lane: Option<String>,
-    /// Show this controller first, of several in the process.
+    /// Show this controller first, of several in the process; with --once no other.
     #[arg(long)]
     controller: Option<String>,
     /// Print everything once, as text, and end. Takes a second or two, for rates. Needs no terminal.
@@ -70,7 +70,9 @@ pub fn main(options: &Options) -> ExitCode {
     };
     let clock = MonotonicClock::new();
     if options.once {
-        return match once::watch(&source, &clock) {
+        let watched = once::watch(&source, &clock).map_err(OnceError::from);
+        let chosen = watched.and_then(|(model, now)| Ok((only(model, &choice)?, now)));
+        return match chosen {
             Ok((model, now)) if options.json => print(&json(&model, now)),
             Ok((model, now)) => print(&plain(&all(&model, &choice, now))),
             Err(error) => fail(&error.to_string()),

@@ -16,7 +16,7 @@ use cinnamon_core::{
     Reading, Request, Settings, Signal, Snapshot, Tier, View,
 };
 use cinnamon_lab::endpoint::{Endpoint, EndpointError};
-use cinnamon_lab::top::{Choice, FetchError, Model, Scrape, Source, all, json, plain};
+use cinnamon_lab::top::{Choice, FetchError, Model, Scrape, Source, all, json, only, plain};
 
 /// Always a half over its target.
 struct Debt;
@@ -163,6 +163,15 @@ fn two_scrapes_make_a_view_and_the_view_a_frame() {
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+    let other = Choice {
+        lane: Some("scan".to_owned()),
+        ..Choice::default()
+    };
+    let refused = only(model.clone(), &other).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "http://node:9184/metrics exports controller `shown` with the lanes `read`, and no lane `scan`"
+    );
     let json: serde_json::Value = serde_json::from_str(&json(&model, now)).unwrap();
     let lane = &json["controllers"][0]["lanes"][0];
     assert_eq!(lane["offered_per_s"], 60.0);

@@ -23,7 +23,7 @@ pub const WIDTH: u16 = 80;
 /// What of it all is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// This controller; or else the one of which there was news last.
+    /// This controller; or else the first that lives.
     pub controller: Option<String>,
     /// This lane; or else the first.
     pub lane: Option<String>,
@@ -156,6 +156,8 @@ pub fn next(model: &Model, choice: &Choice, key: Next) -> Choice {
         Next::Controller => {
             let names = model.controllers().map(|of| of.name.as_str());
             choice.controller = after(names.collect(), &track.view().name);
+            // A lane that was chosen is one of the controller before.
+            choice.lane = None;
         }
     }
     choice

@@ -9,6 +9,9 @@ use super::view::{Between, ControllerView, LaneView};
 
 /// The past that is shown, seconds.
 pub(super) const PAST_S: f64 = 120.0;
+/// Between two emissions of a controller lies a second, by its own clock. What was seen sooner after another was
+/// seen too late the time before.
+const EMITTED_EVERY_S: f64 = 1.0;
 /// Quantiles are of this time, seconds: at 10 requests a second a 99th percentile needs all of it.
 const TIMES_OVER_S: f64 = 10.0;
 /// A controller ticks every quarter of a second when it has nothing to do, and shows that once a second. Silence
@@ -102,17 +105,28 @@ impl Model {
             .is_some_and(|track| track.seen_at() == Some(now))
     }
 
-    /// The controller of this name, or else the one of which there was news last.
+    /// The controller of this name, or else the first that lives: of a process that built one after the other, those
+    /// that have ended are exported for a while.
     pub(super) fn track(&self, name: Option<&str>) -> Option<&Track> {
         let named = name.and_then(|name| self.tracks.get(name));
-        // Of equals the first by name.
-        let newest = || {
-            self.tracks
-                .values()
-                .rev()
-                .max_by_key(|track| track.seen_at())
+        let lives = |track: &&Track| {
+            let last = self.answered_at.zip(track.seen_at());
+            last.is_some_and(|(answered, seen)| seconds(answered, seen) < SILENT_S)
         };
-        named.or_else(newest)
+        named
+            .or_else(|| self.tracks.values().find(lives))
+            .or_else(|| self.tracks.values().next())
+    }
+
+    /// Forgets all but this controller and this lane. `false` if nothing is left.
+    pub(super) fn keep(&mut self, controller: Option<&str>, lane: Option<&str>) -> bool {
+        self.tracks.retain(|name, track| {
+            let lanes = &mut track.view.lanes;
+            lanes.retain(|of| lane.is_none_or(|lane| lane == of.name));
+            let has_lane = lane.is_none() || !lanes.is_empty();
+            has_lane && controller.is_none_or(|controller| controller == name)
+        });
+        !self.tracks.is_empty()
     }
 
     /// Why there is no answer, and how old the last one is, seconds.
@@ -149,10 +163,11 @@ impl Track {
         while self.scrapes.len() > 1 && seconds(now, self.scrapes[1].0) >= TIMES_OVER_S {
             self.scrapes.pop_front();
         }
+        let since = |at: Instant| seconds(now, at).max(EMITTED_EVERY_S);
         let last = self.scrapes.back();
-        let last = last.map(|(at, before)| (before, seconds(now, *at)));
+        let last = last.map(|(at, before)| (before, since(*at)));
         let first = self.scrapes.front();
-        let first = first.map(|(at, before)| (before, seconds(now, *at)));
+        let first = first.map(|(at, before)| (before, since(*at)));
         let between = Between::new(&scrape, last);
         let long = Between::new(&scrape, first);
         self.view = ControllerView::new(name, &between, &long);
@@ -249,6 +264,10 @@ mod tests {
         model.take(at(1_000), answer("a", 20, 300));
         assert_eq!(offered_per_s(&model), Some(200.0));
         assert!(model.is_news("a", at(1_000)));
+        // Seen sooner than it can have been emitted: the one before was seen late.
+        let mut late = model.clone();
+        late.take(at(1_900), answer("a", 30, 500));
+        assert_eq!(offered_per_s(&late), Some(200.0));
         // Nothing was emitted since; the next news came two seconds after the last.
         model.take(at(2_000), answer("a", 20, 300));
         assert_eq!(offered_per_s(&model), Some(200.0));
@@ -299,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_of_the_last_news_is_shown_and_one_that_is_gone_is_not() {
+    fn the_first_controller_that_lives_is_shown_and_one_that_is_gone_is_not() {
         let both = |a, b| {
             let mut all = answer("a", a, 0).unwrap();
             all.append(&mut answer("b", b, 0).unwrap());
@@ -310,10 +329,31 @@ mod tests {
         model.take(at(0), both(1, 1));
         assert_eq!(shown(&model, None), "a");
         assert_eq!(shown(&model, Some("b")), "b");
+        // One that is a little later than the other has not ended.
         model.take(at(1_000), both(1, 2));
+        assert_eq!(shown(&model, None), "a");
+        model.take(at(6_000), both(1, 3));
         assert_eq!(shown(&model, None), "b");
-        model.take(at(2_000), answer("a", 2, 0));
+        model.take(at(7_000), answer("a", 2, 0));
         assert_eq!(shown(&model, Some("b")), "a");
+    }
+
+    #[test]
+    fn one_controller_and_one_lane_are_kept_if_they_are_there() {
+        let mut all = answer("a", 1, 0).unwrap();
+        all.append(&mut answer("b", 1, 0).unwrap());
+        let mut model = Model::new("u");
+        model.take(at(0), Ok(all));
+        let kept = |controller, lane| {
+            let mut model = model.clone();
+            let any = model.keep(controller, lane);
+            let names = model.controllers().map(|of| of.name.clone());
+            (any, names.collect::<Vec<_>>().concat())
+        };
+        assert_eq!(kept(None, None), (true, "ab".to_owned()));
+        assert_eq!(kept(Some("b"), Some("read")), (true, "b".to_owned()));
+        assert_eq!(kept(Some("c"), None), (false, String::new()));
+        assert_eq!(kept(None, Some("write")), (false, String::new()));
     }
 
     #[test]

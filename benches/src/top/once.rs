@@ -7,6 +7,7 @@ use cinnamon_core::{Clock, Instant, MonotonicClock};
 use ratatui::text::Line;
 use serde::Serialize;
 
+use super::draw::Choice;
 use super::model::Model;
 use super::pace::{PERIOD, RETRIES_MAX, RETRY};
 use super::source::{FetchError, Source};
@@ -14,14 +15,61 @@ use super::view::ControllerView;
 
 /// There are no figures to print.
 #[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct OnceError(#[from] FetchError);
+#[non_exhaustive]
+pub enum OnceError {
+    /// There are none to be had.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// There are, but of others.
+    #[error("{url} exports {exported}, and no {wanted}")]
+    NotThere {
+        /// The address.
+        url: String,
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        exported: String,
+    },
+}
+
+/// Leaves nothing but the controller and the lane that were chosen, if any were.
+///
+/// # Errors
+///
+/// When there is none of these names.
+pub fn only(mut model: Model, choice: &Choice) -> Result<Model, OnceError> {
+    let (controller, lane) = (choice.controller.as_deref(), choice.lane.as_deref());
+    let of = |of: &ControllerView| {
+        let lanes: Vec<_> = of
+            .lanes
+            .iter()
+            .map(|lane| format!("`{}`", lane.name))
+            .collect();
+        format!(
+            "controller `{}` with the lanes {}",
+            of.name,
+            lanes.join(", ")
+        )
+    };
+    let exported: Vec<_> = model.controllers().map(of).collect();
+    if model.keep(controller, lane) {
+        return Ok(model);
+    }
+    let wanted = [("controller", controller), ("lane", lane)];
+    let wanted = wanted.map(|(what, name)| name.map(|name| format!("{what} `{name}`")));
+    let wanted: Vec<String> = wanted.into_iter().flatten().collect();
+    Err(OnceError::NotThere {
+        url: model.url().to_owned(),
+        wanted: wanted.join(" with a "),
+        exported: exported.join(" and "),
+    })
+}
 
 /// Looks twice, a second apart or until there is news, so that there are rates.
 pub(super) fn watch(
     source: &Source,
     clock: &MonotonicClock,
-) -> Result<(Model, Instant), OnceError> {
+) -> Result<(Model, Instant), FetchError> {
     let mut model = Model::new(source.url());
     model.take(clock.now(), Ok(source.fetch()?));
     let mut wait = PERIOD;

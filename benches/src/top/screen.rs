@@ -20,7 +20,8 @@ use super::text::Scrape;
 /// How long a key is waited for before answers are looked for again, and ages are drawn anew.
 const LOOK: Duration = Duration::from_millis(50);
 
-type Fetched = (Instant, Result<BTreeMap<String, Scrape>, String>);
+/// An answer: when it was asked for, when it came, and what it was.
+type Fetched = (Instant, Instant, Result<BTreeMap<String, Scrape>, String>);
 
 /// Shows until `q`, and leaves the terminal as it was; also when something panics.
 pub(super) fn run(source: Source, clock: &MonotonicClock, choice: Choice) -> io::Result<()> {
@@ -54,8 +55,9 @@ fn fetch(
     tell: &Sender<Fetched>,
 ) {
     while questions.recv().is_ok() {
+        let asked = clock.now();
         let answer = source.fetch().map_err(|error| error.to_string());
-        if tell.send((clock.now(), answer)).is_err() {
+        if tell.send((asked, clock.now(), answer)).is_err() {
             return;
         }
     }
@@ -82,7 +84,8 @@ impl Screen {
                 None => (&self.model, clock.now()),
             };
             terminal.draw(|frame| draw::draw(frame, model, &self.choice, now))?;
-            if event::poll(LOOK)?
+            let until_due = self.due.map(|due| due.since(clock.now()));
+            if event::poll(until_due.map_or(LOOK, |due| due.min(LOOK)))?
                 && let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
                 && !self.press(key, clock.now())
@@ -94,7 +97,7 @@ impl Screen {
 
     /// Takes an answer in if one has come, and asks if it is time.
     fn exchange(&mut self, now: Instant) {
-        if let Ok((at, answer)) = self.answers.try_recv() {
+        if let Ok((asked, at, answer)) = self.answers.try_recv() {
             let failed = answer.is_err();
             self.model.take(at, answer);
             let shown = self.model.track(self.choice.controller.as_deref());
@@ -104,7 +107,7 @@ impl Screen {
                 (false, true) => Answer::News,
                 (false, false) => Answer::Same,
             };
-            self.due = Some(self.pace.next(at, answer));
+            self.due = Some(self.pace.next(asked, answer));
         }
         if self.due.is_some_and(|due| due <= now) {
             // Without the other end there is nothing to ask, and the last figures stay.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
+use cinnamon_core::export::METRICS;
+
 /// What the names of our metrics begin with. A process may export thousands of others.
 const PREFIX: &str = "cinnamon_";
 /// The label that tells the controllers of a process apart, and what it says if it is not there.
@@ -42,7 +44,7 @@ pub struct TextError {
 ///
 /// When a line that begins with one of our names is not of the form. Others are passed by.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Scrape>, TextError> {
-    let mut controllers: BTreeMap<String, Scrape> = BTreeMap::new();
+    let mut samples = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim_start();
         if !line.starts_with(PREFIX) {
@@ -52,13 +54,39 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, Scrape>, TextError> {
             line: number + 1,
             what,
         };
-        let (name, mut sample) = sample(line).map_err(line_of)?;
-        let of = sample.labels.iter().position(|(key, _)| key == CONTROLLER);
-        let controller = of.map_or(UNNAMED.to_owned(), |at| sample.labels.remove(at).1);
+        samples.push(sample(line).map_err(line_of)?);
+    }
+    let added = added(&samples);
+    let mut controllers: BTreeMap<String, Scrape> = BTreeMap::new();
+    for (name, mut sample) in samples {
+        let mut controller = sample.remove(CONTROLLER).unwrap_or(UNNAMED.to_owned());
+        for (key, differs) in &added {
+            if let (Some(value), true) = (sample.remove(key), *differs) {
+                controller.push_str(&format!(" {key}={value}"));
+            }
+        }
         let scrape = controllers.entry(controller).or_default();
         scrape.samples.entry(name).or_default().push(sample);
     }
     Ok(controllers)
+}
+
+/// The labels that whoever exports adds to all samples, such as the node's name, and whether they say different
+/// things: then the page is one of several processes.
+fn added(samples: &[(String, Sample)]) -> Vec<(String, bool)> {
+    let is_ours =
+        |key: &str| key == CONTROLLER || METRICS.iter().any(|of| of.labels.contains(&key));
+    let mut all = samples.iter().map(|(_, sample)| sample);
+    let Some(first) = all.next() else {
+        return Vec::new();
+    };
+    let added = first.labels.iter().filter(|(key, _)| !is_ours(key));
+    let differs = |(key, value): &(String, String)| {
+        let says = samples.iter().map(|(_, sample)| sample.label(key));
+        let says: Option<Vec<&str>> = says.collect();
+        Some((key.clone(), says?.iter().any(|says| says != value)))
+    };
+    added.filter_map(differs).collect()
 }
 
 impl Scrape {
@@ -118,6 +146,11 @@ impl Sample {
     fn label(&self, key: &str) -> Option<&str> {
         let mut labels = self.labels.iter().filter(|(known, _)| known == key);
         labels.next().map(|(_, value)| value.as_str())
+    }
+
+    fn remove(&mut self, key: &str) -> Option<String> {
+        let at = self.labels.iter().position(|(known, _)| known == key)?;
+        Some(self.labels.remove(at).1)
     }
 
     fn is(&self, labels: &[(&str, &str)], count: usize) -> bool {
@@ -255,6 +288,32 @@ mod tests {
         assert_eq!(all["b"].get("cinnamon_failed", &[]), Some(1.0));
         assert_eq!(all["default"].get("cinnamon_failed", &[]), Some(0.0));
         assert_eq!(parse("<html>").unwrap(), BTreeMap::new());
+    }
+
+    #[test]
+    fn labels_that_an_exporter_adds_are_passed_by_and_tell_processes_apart() {
+        let page = |nodes: [&str; 2]| {
+            let of = |node: &str| {
+                format!(
+                    "cinnamon_failed{{node=\"{node}\",controller=\"a\"}} 1\n\
+                     cinnamon_limit{{node=\"{node}\",controller=\"a\",lane=\"read\",zone=\"z\"}} 4\n"
+                )
+            };
+            parse(&nodes.map(of).concat()).unwrap()
+        };
+        let one = page(["n1", "n1"]);
+        assert_eq!(one["a"].get("cinnamon_failed", &[]), Some(1.0));
+        // Which is not on all of them is of a metric, and not known here.
+        let zone = [("lane", "read"), ("zone", "z")];
+        assert_eq!(one["a"].get("cinnamon_limit", &zone), Some(4.0));
+        let names: Vec<String> = page(["n1", "n2"]).into_keys().collect();
+        assert_eq!(names, ["a node=n1", "a node=n2"]);
+        // A label of ours is none that was added, be it on all samples.
+        let lane = parse("cinnamon_limit{lane=\"read\"} 4").unwrap();
+        assert_eq!(
+            lane["default"].get("cinnamon_limit", &[("lane", "read")]),
+            Some(4.0)
+        );
     }
 
     #[test]

@@ -46,13 +46,13 @@ pub(super) fn head(
     let gap = usize::from(WIDTH).saturating_sub(used + url.chars().count());
     title.push(Span::raw(format!("{}{url}", " ".repeat(gap))));
     let mut lines = vec![Line::from(title)];
-    lines.extend(alarms(model, track, now));
+    lines.extend(alarms(model, track, choice, now));
     lines.push(health(view));
     lines
 }
 
 /// Nothing here can be missed; most of the time there is nothing.
-fn alarms(model: &Model, track: &Track, now: Instant) -> Vec<Line<'static>> {
+fn alarms(model: &Model, track: &Track, choice: &Choice, now: Instant) -> Vec<Line<'static>> {
     let view = track.view();
     let mut lines = Vec::new();
     let mut say = |text: String| {
@@ -69,6 +69,13 @@ fn alarms(model: &Model, track: &Track, now: Instant) -> Vec<Line<'static>> {
             "NO TICK for {}: the control thread stands still, or has ended",
             time(silent_s)
         ));
+    }
+    if let Some(name) = choice.controller.as_ref().filter(|of| **of != view.name) {
+        say(format!("NO CONTROLLER {name} there; this is another"));
+    }
+    let is_there = |name: &&String| view.lanes.iter().any(|lane| lane.name == **name);
+    if let Some(name) = choice.lane.as_ref().filter(|name| !is_there(name)) {
+        say(format!("NO LANE {name} there; this is another"));
     }
     if view.failed {
         say("FAILED: something panicked inside, and everything is admitted".to_owned());

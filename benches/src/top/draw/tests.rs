@@ -241,6 +241,19 @@ fn without_an_answer_the_last_figures_are_grey_and_their_age_is_told() {
 }
 
 #[test]
+fn a_name_that_is_not_there_is_told() {
+    let asked = Choice {
+        controller: Some("main".to_owned()),
+        lane: Some("scan".to_owned()),
+        ..ascii()
+    };
+    let (rows, _) = frame(&seen(2, ""), &asked, at(2), 24);
+    assert_eq!(rows[1], "!! NO CONTROLLER main there; this is another");
+    assert_eq!(rows[2], "!! NO LANE scan there; this is another");
+    assert!(rows.iter().any(|row| row.starts_with("lane read")));
+}
+
+#[test]
 fn a_control_thread_that_stands_still_is_told() {
     let mut model = seen(2, "");
     for second in 3..10 {
