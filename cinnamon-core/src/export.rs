@@ -88,7 +88,6 @@ pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
         let on = flag(snapshot.mode == mode);
         out.set("cinnamon_mode", &[("mode", mode.as_str())], on);
     }
-    out.count("cinnamon_ticks_total", &[], snapshot.ticks);
     out.count("cinnamon_ticks_late_total", &[], snapshot.ticks_late);
     out.set("cinnamon_failed", &[], flag(snapshot.failed));
     out.set("cinnamon_closed", &[], flag(snapshot.closed));
@@ -109,6 +108,8 @@ pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
         .signals
         .iter()
         .for_each(|signal| out.signal(signal));
+    // Last: whoever sees this moved has all the others of the same moment.
+    out.count("cinnamon_ticks_total", &[], snapshot.ticks);
 }
 
 /// Where one controller's figures go.
