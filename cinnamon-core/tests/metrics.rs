@@ -9,12 +9,15 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::export::{METRICS, MetricKind};
 use cinnamon_core::{
-    AdmitKind, Authority, Completion, Config, Controller, Dynamics, Instant, ManualClock, Reading,
-    Reason, Request, Settings, Signal, Snapshot, Tier, Verdict, View,
+    AdmitKind, Authority, Completion, Config, Controller, Dynamics, Instant, ManualClock, Mode,
+    Reading, Reason, Request, Settings, Signal, Snapshot, Tier, Verdict, View,
 };
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use metrics_util::MetricKind as Kind;
@@ -264,6 +267,81 @@ fn a_recorder_that_panics_harms_nobody() {
     });
     assert_eq!(controller.snapshot().ticks, 5);
     assert!(!controller.snapshot().failed && lane.try_admit(&T1).is_ok());
+}
+
+/// Asks another thread to use the controller, and waits for that, whenever it is called.
+struct Slow {
+    ask: Mutex<mpsc::Sender<()>>,
+    answer: Mutex<mpsc::Receiver<bool>>,
+    answers: AtomicUsize,
+}
+
+impl Slow {
+    fn wait(&self) {
+        self.ask.lock().unwrap().send(()).unwrap();
+        // Far longer than it takes; a lock that is held would be held for ever.
+        let answer = self.answer.lock().unwrap();
+        if answer.recv_timeout(Duration::from_secs(20)) == Ok(true) {
+            self.answers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Recorder for Slow {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        if key.name() == "cinnamon_offered_total" {
+            self.wait();
+        }
+        Counter::noop()
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        if key.name() == "cinnamon_override_seconds" {
+            self.wait();
+        }
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_recorder_that_takes_its_time_holds_up_nobody() {
+    let (controller, lane, clock) = manual(1);
+    controller
+        .set_override("tenant 7 shed t3 for 1h".parse().unwrap())
+        .unwrap();
+    let (ask, asked) = mpsc::channel();
+    let (answer, answers) = mpsc::channel();
+    let recorder = Slow {
+        ask: Mutex::new(ask),
+        answer: Mutex::new(answers),
+        answers: AtomicUsize::new(0),
+    };
+    let user = controller.clone();
+    let worker = thread::spawn(move || {
+        while asked.recv().is_ok() {
+            let admitted = lane.try_admit(&T1).is_ok();
+            user.set_mode(Mode::Enforce);
+            user.set_override("shed t5 for 1ms".parse().unwrap())
+                .unwrap();
+            answer.send(admitted && !user.snapshot().failed).unwrap();
+        }
+    });
+    metrics::with_local_recorder(&recorder, || {
+        controller.tick(clock.advance(Duration::from_secs(2)));
+    });
+    assert_eq!(recorder.answers.load(Ordering::Relaxed), 2);
+    drop(recorder);
+    worker.join().unwrap();
 }
 
 /// The page of the book has the same table; this prints it when it does not.

@@ -39,7 +39,7 @@ pub(super) fn page(outcome: &Outcome) -> Result<String> {
         "<!doctype html><html lang=en><head><meta charset=utf-8>\
          <meta name=viewport content=\"width=device-width,initial-scale=1\"><title>Break one node four ways</title>\
          <style>{CSS}</style></head><body><h1>Break one node four ways: who gets dropped?</h1>\
-         <p class=note>A RocksDB store at 0.7 of what it can, {:.0} ordinary requests a second; then the failure, for \
+         <p class=note>A RocksDB store that can serve {:.0} ordinary requests a second, at 0.7 of that; then the failure, for \
          {} s. An answer counts within a second. Seed {}.</p>",
         outcome.capacity_per_s,
         FAILURE_S * outcome.scale,
