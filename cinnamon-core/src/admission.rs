@@ -160,10 +160,10 @@ impl Admission {
         self.absorb();
     }
 
-    /// As [`Engine::cut_to`].
-    pub(crate) fn cut_to(&mut self, now: Instant, cap: Rank) {
+    /// As [`Engine::set_cap`].
+    pub(crate) fn set_cap(&mut self, now: Instant, cap: Rank, ends_at: Instant) {
         self.settle(now);
-        self.engine.cut_to(now, cap);
+        self.engine.set_cap(now, cap, ends_at);
         self.absorb();
     }
 

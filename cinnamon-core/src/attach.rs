@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::config::{Config, ConfigError, LaneSettings, SignalSettings, within};
+use crate::config::{Config, ConfigError, LaneSettings, SignalSettings, check_name, within};
 use crate::sampler::Slot;
 use crate::signal::supervised::{Profile, Supervised};
 use crate::signal::{Dynamics, Mode, SIGNALS_MAX, Scope, Signal};
@@ -99,7 +99,16 @@ impl Profile {
     fn of(signal: &dyn Signal, names: &[String], config: &Config) -> Result<Self, ConfigError> {
         let name = signal.name().to_owned();
         let path = format!("signal {name:?}");
-        within(&format!("{path}.name.len"), name.len(), 1, 64)?;
+        check_name(&path, &name)?;
+        // In metrics these are causes beside the signals' names.
+        if ["nothing", "backlog", "override"].contains(&name.as_str()) {
+            return Err(ConfigError::OutOfBounds {
+                setting: format!("{path}.name"),
+                value: format!("{name:?}"),
+                bound: "none of `nothing`, `backlog` and `override`, which mean something else"
+                    .to_owned(),
+            });
+        }
         if names.contains(&name) {
             return Err(ConfigError::Duplicate {
                 setting: format!("{path}.name"),

@@ -328,6 +328,20 @@ impl From<Config> for Settings {
     }
 }
 
+/// Checks the name of a lane or a signal: a line of the override file, whose words are told by spaces and whose
+/// comments begin with `#`, must be able to name it.
+pub(crate) fn check_name(path: &str, name: &str) -> Result<(), ConfigError> {
+    within(&format!("{path}.name.len"), name.len(), 1, 64)?;
+    if name.contains(|c: char| c.is_whitespace() || c == '#') {
+        return Err(ConfigError::OutOfBounds {
+            setting: format!("{path}.name"),
+            value: format!("{name:?}"),
+            bound: "without spaces and `#`".to_owned(),
+        });
+    }
+    Ok(())
+}
+
 /// Checks that a live limit is one a lane may have.
 pub(crate) fn check_limit(setting: &str, limit: u32) -> Result<(), ConfigError> {
     within(setting, limit, 1, LIMIT_MAX)
@@ -372,7 +386,7 @@ fn check(settings: &Settings) -> Result<(), ConfigError> {
     within("signals.len", settings.signals.len(), 0, SIGNALS_MAX)?;
     for (i, signal) in settings.signals.iter().enumerate() {
         let path = format!("signals[{i}]");
-        within(&format!("{path}.name.len"), signal.name.len(), 1, 64)?;
+        check_name(&path, &signal.name)?;
         if settings.signals[..i].iter().any(|s| s.name == signal.name) {
             return Err(ConfigError::Duplicate {
                 setting: format!("{path}.name"),
@@ -432,7 +446,7 @@ pub(crate) fn check_change(old: &Settings, new: &Settings) -> Result<(), ConfigE
 }
 
 fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
-    within(&format!("{path}.name.len"), lane.name.len(), 1, 64)?;
+    check_name(path, &lane.name)?;
     within(&format!("{path}.scope.len"), lane.scope.len(), 1, 64)?;
     check_limit(&format!("{path}.limit"), lane.limit)?;
     if let Some(len) = lane.queue_len_max {

@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) ticks_late: AtomicU64,
     /// When metrics were last emitted, ns.
     pub(crate) emitted_ns: AtomicU64,
-    /// Labels of the overrides among them. Held while the recorder is called, by the control thread alone.
+    /// Labels of the overrides among them.
     pub(crate) emitted_overrides: Mutex<Vec<(String, String)>>,
     /// The control step panicked, or the clock is dead; every lane was switched off.
     pub(crate) failed: AtomicBool,
@@ -99,6 +99,9 @@ pub(crate) struct Control {
     pub(crate) journal: Journal,
     pub(crate) decisions: Decisions,
     pub(crate) nurse: Nurse,
+    /// What each lane had counted at the last tick, and of all of it what was refused in truth.
+    refusals_seen: Vec<Refusals>,
+    refusals: Refusals,
     /// Of the last tick, one per lane; reused.
     pub(crate) thresholds: Vec<Rank>,
     pub(crate) flows: Vec<LaneFlow>,
@@ -142,6 +145,8 @@ impl Shared {
                 override_file_error: None,
                 decisions: Decisions::default(),
                 nurse: Nurse::default(),
+                refusals_seen: vec![Refusals::default(); lanes.len()],
+                refusals: Refusals::default(),
                 journal: Journal::new(lanes.len(), supervised.len()),
                 selector: Selector::new(supervised, lanes.len()),
                 thresholds: vec![Rank::OPEN; lanes.len()],
@@ -286,11 +291,19 @@ impl Shared {
 
     /// Gives up on decisions, loudly: every lane admits everything, and whoever waits is let in.
     pub(crate) fn fail(&self, why: &'static str) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
+        // Whoever is about to set modes is done before, or sees that it has failed.
+        let control = lock(&self.control);
+        let mut wakers = Vec::new();
+        let is_first = !self.failed.swap(true, Ordering::AcqRel);
+        for lane in self.lanes.iter().filter(|_| is_first) {
+            lane.with_wakers(None, &mut wakers, |engine, _, now| {
+                engine.set_mode(now, Mode::Off);
+            });
+        }
+        drop(control);
+        wake_all(wakers);
+        if is_first {
             tracing::error!(why, "admission decisions are switched off");
-            for lane in &self.lanes {
-                lane.with(None, |engine, _, now| engine.set_mode(now, Mode::Off));
-            }
         }
     }
 
@@ -313,7 +326,8 @@ impl Shared {
     /// A tick that cannot take the caller down: should it panic, every lane admits everything.
     pub(crate) fn guarded_tick(&self, now: Instant) {
         if self.failed.load(Ordering::Acquire) {
-            // That it has failed must be seen.
+            // That it has failed must be seen, and what was forced upon it ends all the same.
+            self.expire_after_failure(now);
             self.emit_if_due(now);
             return;
         }
@@ -356,7 +370,9 @@ impl Shared {
         // A recorder is the embedder's code.
         let emitted = catch_unwind(AssertUnwindSafe(|| {
             let snapshot = self.snapshot();
-            export::emit(&snapshot, &mut lock(&self.emitted_overrides));
+            let mut past = std::mem::take(&mut *lock(&self.emitted_overrides));
+            export::emit(&snapshot, &mut past);
+            *lock(&self.emitted_overrides) = past;
         }));
         if emitted.is_err() {
             tracing::error!("the recorder of metrics panicked");
@@ -372,11 +388,11 @@ impl Shared {
             self.ticks_late.fetch_add(1, Ordering::Relaxed);
         }
         let dt_s = now.nanos_since(control.last_tick) as f64 * 1e-9;
-        control.last_tick = now;
+        let last_tick = std::mem::replace(&mut control.last_tick, now);
         if let Some(config) = lock(&self.next_config).take() {
             self.put_in_force(control, config, now, wakers);
         }
-        self.expire_overrides(control, now, wakers);
+        self.expire_overrides(control, now, last_tick, wakers);
         for (index, slot) in self.sampling.slots.iter().enumerate() {
             if let Some((at, mail)) = slot.take_mail() {
                 control.selector.read(index, now, at, mail);
@@ -392,18 +408,16 @@ impl Shared {
         decision.at_s = now.as_nanos() as f64 * 1e-9;
         decision.lanes.clear();
         let mut idle = true;
-        let mut refusals = Refusals::default();
         let mut completions_per_s = 0f64;
         let steps = control.thresholds.iter_mut().zip(&mut control.flows);
-        for (lane, (threshold, flow)) in self.lanes.iter().zip(steps) {
+        let steps = steps.zip(&mut control.refusals_seen);
+        let refusals = &mut control.refusals;
+        for (lane, ((threshold, flow), seen)) in self.lanes.iter().zip(steps) {
             let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
-                // What would be refused is refused to nobody.
-                if engine.mode() == Mode::Enforce {
-                    refusals.add(engine.verdicts());
-                }
+                seen.take(engine.verdicts(), engine.mode() == Mode::Enforce, refusals);
                 (threshold, engine.flow(), engine.decision())
             });
             // Of a lane that has failed nothing is known, and nothing holds it back.
@@ -453,9 +467,12 @@ impl Shared {
         control.selector.bind(&control.bound, dt_s);
         control.selector.decide(&mut decision.signals);
         let was = control.nurse.health().state;
-        control
-            .nurse
-            .tick(dt_s, refusals, &control.flows, control.selector.pressures());
+        control.nurse.tick(
+            dt_s,
+            control.refusals,
+            &control.flows,
+            control.selector.pressures(),
+        );
         if control.nurse.health().state != was {
             let health = control.nurse.health();
             control.journal.note(Event::Health { health });

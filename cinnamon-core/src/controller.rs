@@ -209,19 +209,20 @@ impl Controller {
     }
 
     /// Forces something upon the controller for a time: in force when this returns, over by itself. It takes the
-    /// place of an earlier one of the same target and kind. It stands in snapshots, metrics and the log until it
+    /// place of an earlier one of the same target and kind that was set by a call; of those of different sources the
+    /// newest holds, and the others come back when it is over. It stands in snapshots, metrics and the log until it
     /// ends. Of a tenant it bears on offers from now on, not on who waits already.
     ///
     /// # Errors
     ///
     /// When no lane or signal has the target's name, the action is none for such a target, the time is out of
-    /// bounds, or [`OVERRIDES_MAX`](crate::OVERRIDES_MAX) are in force; then nothing changes.
+    /// bounds, or there are [`OVERRIDES_MAX`](crate::OVERRIDES_MAX) of tenants; then nothing changes.
     pub fn set_override(&self, what: Override) -> Result<(), ConfigError> {
-        self.shared.set_override(what, OverrideSource::Call)
+        self.shared.set_override(what, OverrideSource::Call, 0)
     }
 
     /// Ends all overrides of `target`, whoever set them; how many there were. Those of the override file are
-    /// back when it is written again.
+    /// back when it is written again, with other text.
     pub fn clear_overrides(&self, target: &Target) -> usize {
         self.shared
             .end_overrides(|active| active.what.target == *target)

@@ -4,6 +4,7 @@
 //! sleeps a quarter of a second at a time; a waiter that comes sooner than that, or whose time runs
 //! out sooner, kicks it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::clock::Instant;
@@ -104,7 +105,9 @@ fn drive(weak: &Weak<Shared>, kick: &Kick) {
         let (now, next) = match shared.read_clock() {
             Some(now) => {
                 blind = 0;
-                let next = shared.drive(now);
+                // What it calls of the embedder's, such as a subscriber of the log, must not end it.
+                let drove = catch_unwind(AssertUnwindSafe(|| shared.drive(now)));
+                let next = drove.unwrap_or_else(|_| now.after(Duration::from_nanos(IDLE_TICK_NS)));
                 shared.sampling().replace_if_stuck(&shared, now);
                 // The step took time too.
                 (shared.read_clock().unwrap_or(now), next)

@@ -93,6 +93,9 @@ pub(crate) struct Engine {
     gate_set_at: Instant,
     /// For how long something has held the gate, ns.
     held_ns: u64,
+    /// No rank from here on passes, whatever the law says or the slots do, until `cap_ends` (the engine's time).
+    cap: Rank,
+    cap_ends: Instant,
     /// Tenants for whom something else holds than for all; almost always none.
     tenants: Vec<TenantRule>,
     /// Of the request offered last: what a ticket of it says.
@@ -137,6 +140,8 @@ impl Engine {
             binding: Binding::Nothing,
             gate_set_at: now,
             held_ns: 0,
+            cap: Rank::OPEN,
+            cap_ends: now,
             tenants: Vec::new(),
             last: Ticket {
                 kind: AdmitKind::Open,
@@ -185,7 +190,7 @@ impl Engine {
             self.exempt_in_use += 1;
             return self.admit(ticket(AdmitKind::Exempt));
         }
-        let rule = self.rule_of(request);
+        let rule = self.rule_of(request, now);
         if self.off || rule.is_some_and(|rule| rule.off) {
             self.open_in_use += 1;
             return self.admit(ticket(AdmitKind::Open));
@@ -201,17 +206,24 @@ impl Engine {
         if deadline.is_some_and(|deadline| deadline <= now) {
             return self.reject(request, rank, Reason::Hopeless);
         }
-        let shed = rank >= self.threshold_now(now) && !self.idles();
+        let cap = self.cap_now(now);
+        let by_law = rank >= self.threshold_now(now) && !self.idles();
+        let shed = by_law || rank >= cap;
         if !shed || self.steering.parts().offered {
             self.steering.offered(rank, cost);
         }
         if shed {
-            let cause = cause(self.binding);
+            let gate = if by_law {
+                (self.threshold, self.binding)
+            } else {
+                (cap, Binding::Override)
+            };
+            let cause = cause(gate.1);
             if self.shed_cost.len() <= cause {
                 self.shed_cost.resize(cause + 1, 0);
             }
             self.shed_cost[cause] += u64::from(cost);
-            return self.reject(request, rank, Reason::Shed);
+            return self.reject_at(request, rank, Reason::Shed, gate);
         }
         if self.in_use < self.limit && self.queue.is_empty() {
             self.in_use += 1;
@@ -332,9 +344,7 @@ impl Engine {
             binding
         };
         self.gate_set_at = now;
-        if self.binding == Binding::Override {
-            self.evict_beyond();
-        }
+        self.evict_beyond(self.cap_now(now));
         if self.steering.engaged() && self.steering.parts().sweep {
             self.sweep();
         }
@@ -420,12 +430,23 @@ impl Engine {
             && self.binding == Binding::Backlog { lane: self.lane }
     }
 
-    fn rule_of(&self, request: &Request) -> Option<TenantRule> {
+    /// What an override says of the request's tenant at `now`, by the engine's time.
+    fn rule_of(&self, request: &Request, now: Instant) -> Option<TenantRule> {
         if self.tenants.is_empty() {
             return None;
         }
         let of_tenant = |rule: &&TenantRule| Some(rule.tenant) == request.tenant;
-        self.tenants.iter().find(of_tenant).copied()
+        let rule = self.tenants.iter().find(of_tenant).copied();
+        rule.filter(|rule| now < rule.ends_at)
+    }
+
+    /// The cap, while its time lasts: it ends even if nobody is there to end it.
+    fn cap_now(&self, now: Instant) -> Rank {
+        if now < self.cap_ends {
+            self.cap
+        } else {
+            Rank::OPEN
+        }
     }
 
     fn grant(&mut self, now: Instant, entry: &Entry, kind: AdmitKind) {

@@ -139,16 +139,25 @@ impl Out<'_> {
             self.set("cinnamon_override_seconds", &labels, left_s);
         };
         let in_force = &snapshot.overrides;
-        let labels = in_force
-            .iter()
-            .map(|of| (of.target.clone(), of.action.clone()));
-        let labels: Vec<_> = labels.collect();
-        let ended = past.iter().filter(|past| !labels.contains(past));
-        ended.for_each(|ended| left(ended, 0.0));
-        for (labels, of) in labels.iter().zip(in_force) {
-            left(labels, of.left_s);
+        let mut longest: Vec<((String, String), f64)> = Vec::new();
+        for of in in_force {
+            // Tenants are too many to be labels.
+            let target = match of.target.split_once(' ') {
+                Some(("tenant", _)) => "tenants",
+                _ => &of.target,
+            };
+            let labels = (target.to_owned(), of.action.clone());
+            match longest.iter_mut().find(|(known, _)| *known == labels) {
+                Some((_, left_s)) => *left_s = left_s.max(of.left_s),
+                None => longest.push((labels, of.left_s)),
+            }
         }
-        *past = labels;
+        let is_over = |past: &&(String, String)| longest.iter().all(|(now, _)| now != *past);
+        past.iter().filter(is_over).for_each(|past| left(past, 0.0));
+        longest
+            .iter()
+            .for_each(|(labels, left_s)| left(labels, *left_s));
+        *past = longest.into_iter().map(|(labels, _)| labels).collect();
         self.set("cinnamon_overrides", &[], in_force.len() as f64);
         let error = flag(snapshot.override_file_error.is_some());
         self.set("cinnamon_override_file_error", &[], error);

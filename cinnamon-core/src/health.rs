@@ -96,7 +96,7 @@ impl Default for Health {
     }
 }
 
-/// Requests of t0 and t1 that were answered, and those of them that were refused for want of capacity; and
+/// Requests of t0 and t1 that were answered, and those of them that were refused for want of capacity, or by an override; and
 /// refusals of any tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusals {
@@ -106,6 +106,19 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
+    /// Takes in what a lane has counted by now, and adds what is new to `sum` if it `counts`: what would be refused
+    /// is refused to nobody.
+    pub(crate) fn take(&mut self, verdicts: &VerdictCounts, counts: bool, sum: &mut Self) {
+        let mut now = Self::default();
+        now.add(verdicts);
+        let before = std::mem::replace(self, now);
+        if counts {
+            sum.protected += now.protected - before.protected;
+            sum.protected_refused += now.protected_refused - before.protected_refused;
+            sum.refused += now.refused - before.refused;
+        }
+    }
+
     /// Adds what a lane counted. A deadline that had passed, and a closed lane, say nothing of capacity.
     pub(crate) fn add(&mut self, verdicts: &VerdictCounts) {
         const OVERLOAD: [Reason; 4] =

@@ -27,7 +27,7 @@ pub(crate) use parse::lines;
 pub const OVERRIDE_TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Shortest time to live: shorter ones would be over before the step that ends them.
 pub const OVERRIDE_TTL_MIN: Duration = Duration::from_millis(1);
-/// Most overrides in force at once. Each is looked at by every tick, and those of tenants by every offer.
+/// Most tenants' overrides in force at once: each is looked at by every offer.
 pub const OVERRIDES_MAX: usize = 64;
 
 /// What an override bears on.
@@ -174,6 +174,8 @@ pub struct OverrideSnapshot {
 pub(crate) struct Active {
     pub(crate) what: Override,
     pub(crate) source: OverrideSource,
+    /// The switch that was thrown; 0 for others.
+    pub(crate) switch: u64,
     /// By the controller's clock.
     pub(crate) ends_at: Instant,
 }
@@ -186,36 +188,45 @@ pub(crate) struct TenantRule {
     pub(crate) off: bool,
     /// First rank that is refused.
     pub(crate) cap: Rank,
+    /// When the first of it ends; the next step makes another rule of what is left.
+    pub(crate) ends_at: Instant,
 }
 
-/// All that are in force.
+/// All that are in force, the newest last.
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     active: Vec<Active>,
 }
 
 impl Overrides {
-    /// Puts `what` in force from `now` on for what is `left` of its time, in place of one of the same target
-    /// and kind.
-    pub(crate) fn set(
-        &mut self,
-        now: Instant,
-        what: Override,
-        left: Duration,
-        source: OverrideSource,
-    ) -> Result<(), ConfigError> {
-        check(&what)?;
-        let ends_at = now.after(left.min(what.ttl));
-        let same =
-            |a: &Active| a.what.target == what.target && a.what.action.is_of_kind(what.action);
+    /// Puts one in force, in place of one of the same target, kind and source. Of several sources the newest holds,
+    /// and the others come back when it is over.
+    pub(crate) fn set(&mut self, new: Active) -> Result<(), ConfigError> {
+        check(&new.what)?;
+        let same = |old: &Active| {
+            let of = |active: &Active| (active.what.target.clone(), active.source, active.switch);
+            of(old) == of(&new) && old.what.action.is_of_kind(new.what.action)
+        };
+        let others = self.active.iter().filter(|old| !same(old));
+        // Of controllers, lanes and signals there are only so many; a switch must not fail for want of room.
+        if matches!(new.what.target, Target::Tenant(_)) {
+            let tenants = others.filter(|old| matches!(old.what.target, Target::Tenant(_)));
+            ConfigError::within(
+                "overrides of tenants",
+                tenants.count() + 1,
+                1,
+                OVERRIDES_MAX,
+            )?;
+        }
         self.active.retain(|active| !same(active));
-        ConfigError::within("overrides", self.active.len() + 1, 1, OVERRIDES_MAX)?;
-        self.active.push(Active {
-            what,
-            source,
-            ends_at,
-        });
+        self.active.push(new);
         Ok(())
+    }
+
+    /// Whether this very override is in force from this source.
+    pub(crate) fn has(&self, what: &Override, source: OverrideSource) -> bool {
+        let mut all = self.active.iter();
+        all.any(|active| active.what == *what && active.source == source)
     }
 
     /// Ends those that `over` names, and moves them into `ended`.
@@ -225,12 +236,16 @@ impl Overrides {
         ended.len() > before
     }
 
+    /// The clock was set back by so much: what was to end then ends as much sooner.
+    pub(crate) fn set_back(&mut self, nanos: u64) {
+        for active in &mut self.active {
+            let ends_ns = active.ends_at.as_nanos().saturating_sub(nanos);
+            active.ends_at = Instant::from_nanos(ends_ns);
+        }
+    }
+
     /// Ends those whose time is over.
     pub(crate) fn expire(&mut self, now: Instant, ended: &mut Vec<Active>) -> bool {
-        for active in &mut self.active {
-            // None lasts longer than it was to: the clock was set back.
-            active.ends_at = active.ends_at.min(now.after(active.what.ttl));
-        }
         self.end(|active| active.ends_at <= now, ended)
     }
 
@@ -245,14 +260,14 @@ impl Overrides {
 
     /// The mode that is forced upon `target`.
     pub(crate) fn mode(&self, target: &Target) -> Option<Mode> {
-        self.of(target).find_map(|action| match action {
+        self.of(target).find_map(|active| match active.what.action {
             Action::Mode(mode) => Some(mode),
             Action::Shed(_) => None,
         })
     }
 
-    /// The first rank that no request of this lane may have.
-    pub(crate) fn cap(&self, lane: &str) -> Rank {
+    /// The first rank that no request of this lane may have, and until when.
+    pub(crate) fn cap(&self, lane: &str) -> (Rank, Instant) {
         let lane = Target::Lane(lane.to_owned());
         self.cap_of(&Target::Controller).min(self.cap_of(&lane))
     }
@@ -261,13 +276,16 @@ impl Overrides {
     pub(crate) fn tenants(&self) -> Vec<TenantRule> {
         let mut rules: Vec<TenantRule> = Vec::new();
         for active in &self.active {
-            if let Target::Tenant(tenant) = active.what.target
+            let target = &active.what.target;
+            if let Target::Tenant(tenant) = *target
                 && rules.iter().all(|rule| rule.tenant != tenant)
             {
+                let ends = self.of(target).map(|active| active.ends_at);
                 rules.push(TenantRule {
                     tenant,
-                    off: self.mode(&active.what.target) == Some(Mode::Off),
-                    cap: self.cap_of(&active.what.target),
+                    off: self.mode(target) == Some(Mode::Off),
+                    cap: self.cap_of(target).0,
+                    ends_at: ends.min().unwrap_or(active.ends_at),
                 });
             }
         }
@@ -284,25 +302,26 @@ impl Overrides {
         self.active.iter().map(snapshot).collect()
     }
 
-    fn of<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = Action> + 'a {
+    /// Those of this target, the newest first.
+    fn of<'a>(&'a self, target: &'a Target) -> impl Iterator<Item = &'a Active> + 'a {
         let mine = move |active: &&Active| active.what.target == *target;
-        self.active
-            .iter()
-            .filter(mine)
-            .map(|active| active.what.action)
+        self.active.iter().rev().filter(mine)
     }
 
-    fn cap_of(&self, target: &Target) -> Rank {
-        let shed = self.of(target).find_map(|action| match action {
-            Action::Shed(tier) => Some(Rank::threshold(tier.index() * COHORTS, 0.0)),
+    fn cap_of(&self, target: &Target) -> (Rank, Instant) {
+        let shed = self.of(target).find_map(|active| match active.what.action {
+            Action::Shed(tier) => {
+                let cap = Rank::threshold(tier.index() * COHORTS, 0.0);
+                Some((cap, active.ends_at))
+            }
             Action::Mode(_) => None,
         });
-        shed.unwrap_or(Rank::OPEN)
+        shed.unwrap_or((Rank::OPEN, Instant::ZERO))
     }
 }
 
 /// Whether there is such a thing, wherever its target may be.
-fn check(what: &Override) -> Result<(), ConfigError> {
+pub(crate) fn check(what: &Override) -> Result<(), ConfigError> {
     let refuse = |bound: &str| {
         Err(ConfigError::OutOfBounds {
             setting: format!("override of {}", what.target),
@@ -334,12 +353,18 @@ mod tests {
         Instant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn put(overrides: &mut Overrides, seconds: u64, text: &str) {
+    fn active(seconds: u64, text: &str) -> Active {
         let what: Override = text.parse().unwrap();
-        let ttl = what.ttl;
-        overrides
-            .set(at(seconds), what, ttl, OverrideSource::Call)
-            .unwrap();
+        Active {
+            ends_at: at(seconds).after(what.ttl),
+            what,
+            source: OverrideSource::Call,
+            switch: 0,
+        }
+    }
+
+    fn put(overrides: &mut Overrides, seconds: u64, text: &str) {
+        overrides.set(active(seconds, text)).unwrap();
     }
 
     #[test]
@@ -350,11 +375,11 @@ mod tests {
         put(&mut overrides, 0, "lane write shed t2 for 30s");
         put(&mut overrides, 5, "shed t3 for 60s");
         assert_eq!(
-            overrides.cap("read"),
+            overrides.cap("read").0,
             Rank::threshold(3 * COHORTS, 0.0),
             "in place of t4"
         );
-        assert_eq!(overrides.cap("write"), Rank::threshold(2 * COHORTS, 0.0));
+        assert_eq!(overrides.cap("write").0, Rank::threshold(2 * COHORTS, 0.0));
         assert_eq!(overrides.mode(&Target::Controller), Some(Mode::Monitor));
         assert_eq!(overrides.next_end(), Some(at(10)));
         let mut ended = Vec::new();
@@ -364,16 +389,33 @@ mod tests {
         assert_eq!(overrides.mode(&Target::Controller), None);
         assert_eq!(overrides.cap("write"), overrides.cap("read"));
         assert!(overrides.expire(at(65), &mut ended) && overrides.is_empty());
-        assert!(overrides.cap("read").is_open());
+        assert!(overrides.cap("read").0.is_open());
     }
 
     #[test]
-    fn a_clock_that_is_set_back_prolongs_none_beyond_its_time() {
+    fn a_clock_that_is_set_back_neither_prolongs_nor_ends_one() {
         let mut overrides = Overrides::default();
         put(&mut overrides, 10_000, "shed t4 for 60s");
         let mut ended = Vec::new();
+        // After 59 s it goes back to 5 s.
+        overrides.set_back((10_059 - 5) * 1_000_000_000);
         assert!(!overrides.expire(at(5), &mut ended));
-        assert!(overrides.expire(at(65), &mut ended));
+        assert!(overrides.expire(at(6), &mut ended));
+    }
+
+    #[test]
+    fn of_several_sources_the_newest_holds_and_the_others_come_back() {
+        let mut overrides = Overrides::default();
+        let of = |source, text| Active {
+            source,
+            ..active(0, text)
+        };
+        let mut set = |active| overrides.set(active).unwrap();
+        set(of(OverrideSource::File, "mode monitor for 1h"));
+        set(of(OverrideSource::Call, "mode off for 10s"));
+        assert_eq!(overrides.mode(&Target::Controller), Some(Mode::Off));
+        overrides.expire(at(10), &mut Vec::new());
+        assert_eq!(overrides.mode(&Target::Controller), Some(Mode::Monitor));
     }
 
     #[test]
@@ -386,6 +428,7 @@ mod tests {
             tenant: Tenant(id),
             off,
             cap: Rank::threshold(tier * COHORTS, 0.0),
+            ends_at: at(if off { 10 } else { 60 }),
         };
         assert_eq!(overrides.tenants(), [rule(7, true, 3), rule(8, false, 0)]);
     }
@@ -393,12 +436,13 @@ mod tests {
     #[test]
     fn what_there_is_not_is_refused_with_its_bound_and_changes_nothing() {
         let mut overrides = Overrides::default();
-        let now = at(0);
         let mut refused = |target, action, ttl| {
             let what = Override::new(target, action, ttl);
-            let error = overrides
-                .set(now, what, ttl, OverrideSource::Call)
-                .unwrap_err();
+            let new = Active {
+                what,
+                ..active(0, "shed t4 for 60s")
+            };
+            let error = overrides.set(new).unwrap_err();
             assert!(overrides.is_empty());
             error.to_string()
         };
@@ -419,15 +463,14 @@ mod tests {
         for id in 0..OVERRIDES_MAX as u32 {
             put(&mut overrides, 0, &format!("tenant {id} shed t3 for 60s"));
         }
-        let one_more = "tenant 999 shed t3 for 60s".parse().unwrap();
-        let error = overrides
-            .set(now, one_more, MINUTE, OverrideSource::Call)
-            .unwrap_err();
+        let one_more = active(0, "tenant 999 shed t3 for 60s");
+        let error = overrides.set(one_more).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`overrides` is 65 but must be between 1 and 64"
+            "`overrides of tenants` is 65 but must be between 1 and 64"
         );
-        // One that is there may still be changed.
+        // A switch of the whole controller needs no room, and one that is there may still be changed.
+        put(&mut overrides, 0, "mode off for 60s");
         put(&mut overrides, 0, "tenant 3 shed t1 for 60s");
     }
 }

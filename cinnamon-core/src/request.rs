@@ -131,6 +131,14 @@ impl Request {
         self
     }
 
+    /// The same, if less was said: for code between the caller and the lane that holds a copy.
+    pub const fn bytes_at_least(mut self, bytes: u32) -> Self {
+        if self.bytes < bytes {
+            self.bytes = bytes;
+        }
+        self
+    }
+
     /// The instant (of the controller's clock) after which the answer is worthless. Offered later
     /// than that it is refused as hopeless; waiting at that time it expires.
     pub const fn deadline(mut self, deadline: Instant) -> Self {

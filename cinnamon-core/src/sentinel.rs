@@ -5,8 +5,9 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::clock::Instant;
 use crate::control::Shared;
@@ -18,13 +19,25 @@ const PERIOD: Duration = Duration::from_millis(50);
 /// A larger file is none of ours.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// The file as it was when it was last looked at.
-#[derive(Debug, PartialEq, Eq)]
-enum Seen {
-    Missing,
-    /// Its text, and when it was written, ns since the Unix epoch.
-    Text(String, u64),
+/// What a look at the file found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nothing is there, or nothing is in it.
+    Nothing,
+    /// Its text, and when it was written.
+    Text(String, SystemTime),
     Unreadable(String),
+}
+
+/// What was told of it last.
+#[derive(Debug)]
+struct Told {
+    /// The last that could be read: a disk that fails ends no override.
+    text: Found,
+    /// Nothing was found at the last look: whoever writes a file empties it first, so it takes two.
+    nothing: bool,
+    /// The last look failed, and that was told.
+    unreadable: bool,
 }
 
 /// Starts the thread, if a file is to be watched.
@@ -38,8 +51,12 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     ThreadBuilder::new()
         .name("cinnamon-sentinel".to_owned())
         .spawn(move || {
-            let mut seen = Seen::Missing;
-            while let Some(now) = watch(&weak, &path, &mut seen) {
+            let mut told = Told {
+                text: Found::Nothing,
+                nothing: true,
+                unreadable: false,
+            };
+            while let Some(now) = watch(&weak, &path, &mut told) {
                 if !kick.sleep(now, now.after(PERIOD)) {
                     return;
                 }
@@ -49,49 +66,66 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 }
 
 /// Looks once and tells the controller what is new; `None` when there is no controller any more.
-fn watch(weak: &Weak<Shared>, path: &Path, seen: &mut Seen) -> Option<Instant> {
+fn watch(weak: &Weak<Shared>, path: &Path, told: &mut Told) -> Option<Instant> {
     let found = look(path);
     let shared = weak.upgrade()?;
+    // What it calls of the embedder's, such as a subscriber of the log, must not end it.
+    let _unwound = catch_unwind(AssertUnwindSafe(|| tell(&shared, found, told)));
     let now = shared.read_clock();
-    if found != *seen {
-        *seen = found;
-        tell(&shared, seen, now.unwrap_or_default());
-    }
     Some(now.unwrap_or(Instant::ZERO.after(BLIND_SLEEP)))
 }
 
-fn tell(shared: &Shared, seen: &Seen, now: Instant) {
-    let file = match seen {
-        Seen::Missing => Ok(None),
-        Seen::Text(text, written_unix_ns) => {
-            let now_unix_ns = shared.origin_unix_ns.saturating_add(now.as_nanos());
-            let age_ns = now_unix_ns.saturating_sub(*written_unix_ns);
-            Ok(Some((text.as_str(), Duration::from_nanos(age_ns))))
+fn tell(shared: &Shared, found: Found, told: &mut Told) {
+    let was_nothing = std::mem::replace(&mut told.nothing, found == Found::Nothing);
+    let (text, age) = match &found {
+        Found::Unreadable(why) => {
+            told.unreadable = true;
+            shared.tell_override_file_error(Some(why.clone()));
+            return;
         }
-        Seen::Unreadable(why) => Err(why.clone()),
+        Found::Nothing if !was_nothing => return,
+        Found::Nothing => ("", Duration::ZERO),
+        Found::Text(text, written) => (text.as_str(), age(*written)),
     };
-    shared.take_override_file(file);
+    let was_unreadable = std::mem::take(&mut told.unreadable);
+    if was_unreadable || found != told.text {
+        shared.take_override_file(text, age);
+        told.text = found;
+    }
 }
 
-fn look(path: &Path) -> Seen {
-    let read = || -> std::io::Result<Option<Seen>> {
+/// How long ago that was. By the world's clock, which stamps files too: the controller's own may have drifted from
+/// it since it was built.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the age of a file is a matter of the clock that stamped it"
+)]
+fn age(written: SystemTime) -> Duration {
+    let age = SystemTime::now().duration_since(written);
+    // Written in the future: just now, by a clock that was set back since.
+    age.unwrap_or_default()
+}
+
+fn look(path: &Path) -> Found {
+    let read = || -> std::io::Result<Found> {
         let file = match File::open(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
             file => file?,
         };
-        let about = file.metadata()?;
-        let written = about.modified()?.duration_since(UNIX_EPOCH);
+        let written = file.metadata()?.modified()?;
         let mut text = String::new();
         file.take(BYTES_MAX + 1).read_to_string(&mut text)?;
         if text.len() as u64 > BYTES_MAX {
             let why = format!("it is larger than {BYTES_MAX} bytes");
-            return Ok(Some(Seen::Unreadable(why)));
+            return Ok(Found::Unreadable(why));
         }
-        let written = written.unwrap_or_default();
-        Ok(Some(Seen::Text(text, written.as_nanos() as u64)))
+        if text.is_empty() {
+            return Ok(Found::Nothing);
+        }
+        Ok(Found::Text(text, written))
     };
     match read() {
-        Ok(found) => found.unwrap_or(Seen::Missing),
-        Err(error) => Seen::Unreadable(error.to_string()),
+        Ok(found) => found,
+        Err(error) => Found::Unreadable(error.to_string()),
     }
 }

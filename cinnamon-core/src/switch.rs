@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::config::ConfigError;
-use crate::overrides::{OVERRIDES_MAX, Override, OverrideSource, Overrides};
-use crate::sync::{Arc, AtomicU8, AtomicUsize, Mutex, Ordering, Weak, lock};
+use crate::overrides::{OVERRIDES_MAX, Override, check};
+use crate::sync::{Arc, AtomicU8, AtomicU64, AtomicUsize, Mutex, Ordering, lock};
 
 /// Nothing has happened since the control thread last looked.
 const SEEN: u8 = 0;
@@ -42,23 +42,36 @@ impl fmt::Debug for KillSwitch {
 /// The switches that are out.
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
-    out: Mutex<Vec<(Override, Weak<AtomicU8>)>>,
+    out: Mutex<Vec<Out>>,
     /// Length of `out`, for whoever only wants to know whether there are any.
     count: AtomicUsize,
+    /// Numbers given out.
+    numbers: AtomicU64,
+    /// Held from taking what was thrown until it is in force.
+    pub(crate) polling: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Out {
+    /// From 1.
+    number: u64,
+    what: Override,
+    state: Arc<AtomicU8>,
 }
 
 impl Switches {
     /// Hands out a switch for `what`.
     pub(crate) fn add(&self, what: Override) -> Result<KillSwitch, ConfigError> {
         // What could not be set is refused now: nobody is there to be told when the switch is thrown.
-        let ttl = what.ttl;
-        let now = crate::clock::Instant::ZERO;
-        Overrides::default().set(now, what.clone(), ttl, OverrideSource::Switch)?;
+        check(&what)?;
         let mut out = lock(&self.out);
-        out.retain(|(_, state)| state.strong_count() > 0);
         ConfigError::within("switches", out.len() + 1, 1, OVERRIDES_MAX)?;
         let state = Arc::new(AtomicU8::new(SEEN));
-        out.push((what, Arc::downgrade(&state)));
+        out.push(Out {
+            number: self.numbers.fetch_add(1, Ordering::Relaxed) + 1,
+            what,
+            state: Arc::clone(&state),
+        });
         self.count.store(out.len(), Ordering::Release);
         Ok(KillSwitch { state })
     }
@@ -67,21 +80,20 @@ impl Switches {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Those that were thrown (`true`) or released since this was last asked. One that is gone is forgotten; what
-    /// it has put in force stays for its time.
-    pub(crate) fn take(&self) -> Vec<(Override, bool)> {
+    /// Those that were thrown (`true`) or released since this was last asked, by number. One that is gone is
+    /// forgotten after a last look; what it has put in force stays for its time.
+    pub(crate) fn take(&self) -> Vec<(u64, Override, bool)> {
         let mut changed = Vec::new();
         let mut out = lock(&self.out);
-        out.retain(|(what, state)| {
-            let Some(state) = state.upgrade() else {
-                return false;
-            };
-            match state.swap(SEEN, Ordering::AcqRel) {
-                THROWN => changed.push((what.clone(), true)),
-                RELEASED => changed.push((what.clone(), false)),
+        out.retain(|switch| {
+            // In this order: who is gone by now did what it did before the look.
+            let is_held = Arc::strong_count(&switch.state) > 1;
+            match switch.state.swap(SEEN, Ordering::AcqRel) {
+                THROWN => changed.push((switch.number, switch.what.clone(), true)),
+                RELEASED => changed.push((switch.number, switch.what.clone(), false)),
                 _ => {}
             }
-            true
+            is_held
         });
         self.count.store(out.len(), Ordering::Release);
         changed

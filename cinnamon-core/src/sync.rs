@@ -4,7 +4,7 @@
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 pub(crate) use std::thread::{Builder as ThreadBuilder, Thread, current, park_timeout};
 
 /// Locks `mutex`, and takes what it guards even when a panic poisoned it. Nothing here is left half

@@ -157,6 +157,24 @@ fn a_closed_gate_yields_to_idle_slots_of_its_own_lane() {
 }
 
 #[test]
+fn idle_slots_yield_to_nobody_whom_an_override_sheds() {
+    let (controller, lane, clock) = manual(4);
+    let busy = overload(&controller, &lane, &clock, 2_000, 1);
+    controller
+        .set_override("shed t5 for 1h".parse().unwrap())
+        .unwrap();
+    busy.run_out();
+    let bound_by = lane.snapshot().bound_by;
+    assert_eq!(bound_by, "backlog of lane main", "the law's gate is lower");
+    let t5 = lane.try_admit(&Request::new(Tier::T5).key(1)).unwrap_err();
+    assert_eq!(
+        (t5.reason(), t5.binding()),
+        (Reason::Shed, Binding::Override)
+    );
+    assert!(lane.try_admit(&Request::new(Tier::T4).key(1)).is_ok());
+}
+
+#[test]
 fn a_gate_that_nobody_moves_any_more_opens() {
     let (controller, lane, clock) = manual(4);
     let busy = overload(&controller, &lane, &clock, 2_000, 1);

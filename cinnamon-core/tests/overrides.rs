@@ -188,8 +188,9 @@ fn a_tenant_is_capped_or_let_through_and_nobody_else() {
     assert_eq!(Bench::refusal(&bench.read, of(Tier::T2, 7)), None);
     assert_eq!(Bench::refusal(&bench.read, of(Tier::T5, 9)), None);
     assert_eq!(Bench::refusal(&bench.read, Request::new(Tier::T5)), None);
-    let expected = bench.read.explain(&of(Tier::T4, 7)).unwrap().answer;
-    assert_eq!(expected, Expected::Refused(Reason::Capped));
+    let expected = bench.read.explain(&of(Tier::T4, 7)).unwrap();
+    assert_eq!(expected.answer, Expected::Refused(Reason::Capped));
+    assert_eq!(expected.bound_by, "override");
     // Full, and shed for everybody else.
     bench.force("shed t0 for 1m");
     let _one = bench.read.try_admit(&of(Tier::T5, 8)).unwrap();
@@ -378,8 +379,108 @@ fn the_file_is_heeded_by_a_thread_of_its_own_and_says_what_is_wrong() {
     });
     write("shed t4 for 10m\n", Duration::ZERO);
     wait_until("it is back", &|s| s.overrides.len() == 1);
+    // A disk that fails, or a file that makes no sense any more, ends nothing.
+    std::fs::rename(&path, dir.path().join("kept")).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    wait_until("it cannot be read", &|s| s.override_file_error.is_some());
+    assert_eq!(controller.snapshot().overrides.len(), 1);
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(dir.path().join("kept"), &path).unwrap();
+    wait_until("it can be read again", &|s| s.override_file_error.is_none());
+    assert_eq!(controller.snapshot().overrides.len(), 1);
     std::fs::remove_file(&path).unwrap();
     wait_until("it is gone", &|s| s.overrides.is_empty());
     write(&"#".repeat(70_000), Duration::ZERO);
     wait_until("it is too large", &|s| s.override_file_error.is_some());
+}
+
+#[test]
+fn waiters_beyond_the_override_go_although_another_cause_holds_the_gate() {
+    let bench = Bench::new();
+    let _held = [(); 2].map(|()| bench.read.try_admit(&Request::new(Tier::T1)).unwrap());
+    bench.force("lane read shed t5 for 1h");
+    let waker = Waker::noop();
+    let mut waiting = bench.read.admit_owned(&Request::new(Tier::T4));
+    assert!(waiting.poll_admit(waker).is_pending());
+    // The first holds the gate lower than the second asks for.
+    bench.force("shed t3 for 1s");
+    assert!(waiting.poll_admit(waker).is_ready());
+    let mut waiting = bench.read.admit_owned(&Request::new(Tier::T2));
+    assert!(waiting.poll_admit(waker).is_pending());
+    bench.force("lane read shed t2 for 1h");
+    assert!(waiting.poll_admit(waker).is_ready());
+}
+
+#[test]
+fn it_ends_although_nobody_ticks_any_more() {
+    let bench = Bench::new();
+    bench.force("shed t0 for 500ms");
+    bench.force("tenant 7 shed t0 for 500ms");
+    let of_seven = Request::new(Tier::T1).tenant(Tenant(7));
+    assert_eq!(Bench::tiers_refused(&bench.read).len(), 6);
+    assert!(Bench::refusal(&bench.read, of_seven).is_some());
+    bench.clock.advance(Duration::from_millis(501));
+    // The gate itself is stale only after two seconds without a tick.
+    bench.clock.advance(Duration::from_secs(2));
+    assert!(Bench::tiers_refused(&bench.read).is_empty());
+    assert_eq!(Bench::refusal(&bench.read, of_seven), None);
+}
+
+#[test]
+fn a_tick_with_an_old_reading_ends_none() {
+    let bench = Bench::new();
+    bench.clock.advance(Duration::from_secs(10_000));
+    bench.tick_for(STEP);
+    bench.force("shed t4 for 60s");
+    bench.controller.tick(Instant::ZERO);
+    bench.tick_for(Duration::from_secs(50));
+    assert_eq!(bench.snapshot().overrides.len(), 1);
+    bench.tick_for(Duration::from_secs(10));
+    assert!(bench.snapshot().overrides.is_empty());
+}
+
+#[test]
+fn a_short_one_ends_a_longer_one_of_another_source_only_for_its_time() {
+    let bench = Bench::new();
+    let what: Override = "mode off for 5s".parse().unwrap();
+    bench.force("mode monitor for 1h");
+    let switch = bench.controller.kill_switch(what.clone()).unwrap();
+    let other = bench.controller.kill_switch(what).unwrap();
+    switch.throw();
+    bench.tick_for(STEP);
+    assert_eq!(bench.snapshot().mode, Mode::Off);
+    other.release();
+    bench.tick_for(STEP);
+    assert_eq!(
+        bench.snapshot().mode,
+        Mode::Off,
+        "it was not the one thrown"
+    );
+    bench.tick_for(Duration::from_secs(5));
+    assert_eq!(bench.snapshot().mode, Mode::Monitor);
+    // Thrown and gone before anybody looked.
+    let last = bench
+        .controller
+        .kill_switch("shed t5 for 1m".parse().unwrap());
+    last.unwrap().throw();
+    bench.tick_for(STEP);
+    assert_eq!(bench.snapshot().overrides.len(), 2);
+}
+
+#[test]
+fn what_was_refused_to_nobody_makes_nobody_ill_when_a_mode_ends() {
+    let bench = Bench::new();
+    bench.force("mode monitor for 10s");
+    bench.force("lane read shed t0 for 9s");
+    for n in 0..5_000u64 {
+        drop(bench.read.try_admit(&Request::new(Tier::T1).key(n)));
+        bench.clock.advance(Duration::from_millis(1));
+        if n % 20 == 0 {
+            bench.tick_for(STEP);
+        }
+    }
+    bench.tick_for(Duration::from_secs(10));
+    assert_eq!(bench.snapshot().mode, Mode::Enforce);
+    let health = bench.controller.health();
+    assert_eq!((health.weight, health.protected_refused), (100, 0.0));
 }

@@ -29,14 +29,15 @@ pub const THREADS_MAX: u32 = 1_024;
 /// **Nothing queues behind the queue.** The permit is taken before the hand-over, and there may be as many
 /// threads as both lanes have slots, so who was admitted finds one. Threads are started as they are needed.
 /// When a limit is raised while the store runs, the pool grows with it, up to [`THREADS_MAX`]; when one is lowered, the
-/// threads that are too many idle. Only work without a slot can wait for a thread: exempt work, and all of it
-/// under [`Mode::Monitor`](cinnamon_core::Mode) and [`Mode::Off`](cinnamon_core::Mode), where nothing is protected anyway.
+/// threads that are too many idle. Only work without a slot can wait for a thread, or keep others waiting: exempt
+/// work, what [`AsyncStore::run`] does after its permit is spent, and all of it under [`Mode::Monitor`](cinnamon_core::Mode) and [`Mode::Off`](cinnamon_core::Mode), where nothing is protected anyway.
 ///
 /// **Any runtime.** The futures need no timer and no reactor. Two threads of the controller and those of the
 /// pool wake them.
 ///
 /// A cheap handle; clones share the store and its threads. When the last one is dropped, what was begun is
-/// still done.
+/// still done, and the database stays open until it is; the threads are not waited for. Whoever drops the last of all
+/// handles closes RocksDB on that thread, which takes as long as RocksDB does.
 ///
 /// # Cancel safety
 ///
@@ -111,6 +112,7 @@ impl AsyncStore {
     /// Refused, closed, or RocksDB failed.
     pub async fn get(&self, request: &Request, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let request = self.store.weigh(Operation::Get, 1, request);
+        let request = request.bytes_at_least(bytes([key]));
         let key = key.to_vec();
         let work = move |store: &Store, permit| store.get_with(permit, &key);
         self.run(Operation::Get, &request, work).await
@@ -132,6 +134,7 @@ impl AsyncStore {
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let size = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         let request = self.store.weigh(Operation::MultiGet, size, request);
+        let request = request.bytes_at_least(bytes(keys.iter().map(Vec::as_slice)));
         let work = move |store: &Store, permit| store.multi_get_with(permit, &keys);
         self.run(Operation::MultiGet, &request, work).await
     }
@@ -152,6 +155,7 @@ impl AsyncStore {
         limit: u32,
     ) -> Result<Vec<Row>, StoreError> {
         let request = self.store.weigh(Operation::Scan, limit, request);
+        let request = request.bytes_at_least(bytes([from]));
         let from = from.to_vec();
         let work = move |store: &Store, permit| store.scan_with(permit, &from, limit);
         self.run(Operation::Scan, &request, work).await
@@ -172,8 +176,9 @@ impl AsyncStore {
     ///
     /// Refused, closed, or RocksDB failed.
     pub async fn put(&self, request: &Request, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let size = u32::try_from(key.len() + value.len()).unwrap_or(u32::MAX);
+        let size = bytes([key, value]);
         let request = self.store.weigh(Operation::Put, size, request);
+        let request = request.bytes_at_least(size);
         let (key, value) = (key.to_vec(), value.to_vec());
         let work = move |store: &Store, permit| store.put_with(permit, &key, &value);
         self.run(Operation::Put, &request, work).await
@@ -189,9 +194,10 @@ impl AsyncStore {
     ///
     /// Refused, closed, or RocksDB failed.
     pub async fn delete(&self, request: &Request, key: &[u8]) -> Result<(), StoreError> {
+        let request = request.bytes_at_least(bytes([key]));
         let key = key.to_vec();
         let work = move |store: &Store, permit| store.delete_with(permit, &key);
-        self.run(Operation::Delete, request, work).await
+        self.run(Operation::Delete, &request, work).await
     }
 
     /// A batch for [`AsyncStore::write`], empty. It is filled with handles of the [`AsyncStore::store`].
@@ -209,7 +215,10 @@ impl AsyncStore {
     ///
     /// Refused, closed, or RocksDB failed; or the batch names a column family of another store.
     pub async fn write(&self, request: &Request, batch: Batch) -> Result<(), StoreError> {
-        let request = batch.weigh(request);
+        let batch = self.store.checked(batch)?;
+        let request = batch
+            .weigh(request)
+            .bytes_at_least(u32::try_from(batch.bytes()).unwrap_or(u32::MAX));
         let work = move |store: &Store, permit| store.write_with(permit, batch);
         self.run(Operation::Batch, &request, work).await
     }
@@ -217,6 +226,10 @@ impl AsyncStore {
     /// Work of your own, under one permit of this operation's lane and on one of the store's threads. Spend the
     /// permit with a `…_with` method, or [`OwnedPermit::finish`] it; work inside it takes
     /// [`OwnedPermit::nested`] ones.
+    ///
+    /// Spend it last, and wait for no other admission in `work`, as [`Store::put`] does: without a slot and with a
+    /// thread it would keep those who have a slot from their thread, and could wait for them in a circle until
+    /// its admission expires. What needs both lanes is two calls, one after the other.
     ///
     /// # Cancel safety
     ///
@@ -257,6 +270,12 @@ impl AsyncStore {
         self.pool.submit(Box::new(job), threads_max);
         receiver
     }
+}
+
+/// What a call holds while it waits: its own copies.
+fn bytes<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let size = parts.into_iter().map(|part| part.len() as u64).sum::<u64>();
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 /// Slots of both lanes, as they stand now.

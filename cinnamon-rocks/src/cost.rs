@@ -136,6 +136,11 @@ pub(crate) struct Experience {
 impl Experience {
     /// A call that by what it asked for would have cost `asked` came to `charged`.
     pub(crate) fn learn(&self, asked: u32, charged: u32) {
+        if asked == 0 {
+            // Nothing was asked, and what that came to says nothing of what is asked. A mean of zeros would make
+            // each thing that is asked dear without a bound.
+            return;
+        }
         let first = mean(&self.asked) <= 0.0;
         // The first is not held back by what is not known.
         let gain = if first { 1.0 } else { GAIN };
@@ -282,6 +287,13 @@ mod tests {
         let experience = Experience::default();
         experience.learn(0, 5);
         assert_eq!(experience.expect_scan(2), 2, "nothing was asked");
+        experience.learn(1, 1);
+        (0..10_000).for_each(|_| experience.learn(0, 1));
+        assert_eq!(
+            experience.expect_each(1),
+            1,
+            "what asks for nothing teaches nothing"
+        );
         experience.learn(1_000_000, 0);
         assert_eq!(experience.expect_scan(1), 1);
     }

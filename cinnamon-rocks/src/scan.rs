@@ -230,7 +230,9 @@ impl Scan {
             Some(cursor) => cursor,
             None => open(&self.store, &self.rest)?,
         };
-        let (rest, step) = (&self.rest, self.step);
+        // Should it unwind, or fail, the next one looks for its place again.
+        let step = std::mem::replace(&mut self.step, Step::Seek);
+        let rest = &self.rest;
         let read = cursor
             .with_dependent_mut(|_, iterator| read_chunk(iterator, rest, step, wanted, meter));
         self.cursor = Some(cursor);

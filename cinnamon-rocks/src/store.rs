@@ -223,7 +223,8 @@ impl Store {
     }
 
     /// Takes no more calls; who waits is refused as closed at once, who runs may finish. RocksDB
-    /// itself is closed when the last handle is dropped, and the last scan.
+    /// itself is closed when the last handle is dropped, the last scan, the last batch, and the work of an
+    /// [`AsyncStore`](crate::AsyncStore) that is still under way.
     pub fn close(&self) {
         self.inner.controller.close();
     }

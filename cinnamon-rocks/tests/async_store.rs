@@ -109,6 +109,21 @@ fn dropped_while_it_waits_it_leaves_the_queue_and_nothing_was_done() {
 }
 
 #[test]
+fn what_a_call_has_copied_counts_while_it_waits() {
+    let (_dir, store) = open(|_| {});
+    let cx = &mut Context::from_waker(Waker::noop());
+    let mut permit = store.store().admit(Operation::Get, &T1);
+    assert!(permit.poll_admit(Waker::noop()).is_ready());
+    let bytes = || store.store().snapshot().lane("read").unwrap().waiting_bytes;
+    let mut few = pin!(store.get(&T1, b"four"));
+    assert!(few.as_mut().poll(cx).is_pending());
+    assert_eq!(bytes(), 4);
+    let mut more = pin!(store.multi_get(&T1.bytes(1_000), vec![b"key".to_vec()]));
+    assert!(more.as_mut().poll(cx).is_pending());
+    assert_eq!(bytes(), 1_004, "the caller knows of more");
+}
+
+#[test]
 fn dropped_while_it_runs_the_work_is_done_and_frees_its_slot_then() {
     let (_dir, store) = open(|_| {});
     let cx = &mut Context::from_waker(Waker::noop());

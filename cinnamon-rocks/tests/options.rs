@@ -58,7 +58,6 @@ fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut scan = ClassSettings::default();
     scan.name = "scan".to_owned();
     scan.default_tier = Some(Tier::T4);
-    scan.cost = 4;
     all.control.classes = vec![scan];
     let mut signal = SignalSettings::new(WRITE_STALL);
     signal.mode = Mode::Monitor;

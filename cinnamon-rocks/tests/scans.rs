@@ -346,3 +346,16 @@ fn reads_are_charged_for_the_blocks_that_were_not_in_the_cache() {
         50
     );
 }
+
+#[test]
+fn a_short_scan_does_not_step_into_the_tombstones_behind_its_last_row() {
+    const TOMBSTONES: u32 = 5_000;
+    let (_dir, store) = open(TOMBSTONES + 1);
+    for row in 1..=TOMBSTONES {
+        store.delete(&T1, &row.to_be_bytes()).unwrap();
+    }
+    let rows = store.scan(&T1, b"", 1).unwrap();
+    assert_eq!(numbers(&rows), [0]);
+    assert_eq!(class_mean(&store), 1);
+    assert!(store.scan(&T1, b"", 0).unwrap().is_empty());
+}

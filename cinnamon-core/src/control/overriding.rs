@@ -9,7 +9,7 @@ use crate::config::ConfigError;
 use crate::lane::{LaneCore, wake_all};
 use crate::overrides::{Active, Override, OverrideSource, Target, lines};
 use crate::signal::Mode;
-use crate::sync::lock;
+use crate::sync::{PoisonError, TryLockError, lock};
 
 impl Control {
     /// The controller's mode: what an override says, else its own.
@@ -21,102 +21,132 @@ impl Control {
 }
 
 impl Shared {
-    /// Puts `what` in force at once, on this thread.
+    /// Puts `what` in force at once, on this thread. `switch` is the number of the one that was thrown.
     pub(crate) fn set_override(
         &self,
         what: Override,
         source: OverrideSource,
+        switch: u64,
     ) -> Result<(), ConfigError> {
         self.find(&what.target)?;
+        let now = self.read_clock();
         let mut wakers = Vec::new();
         let mut control = lock(&self.control);
-        let now = self.read_clock().unwrap_or(control.last_tick);
-        control.overrides.set(now, what.clone(), what.ttl, source)?;
+        let now = now.unwrap_or(control.last_tick);
+        let new = Active {
+            ends_at: now.after(what.ttl),
+            what: what.clone(),
+            source,
+            switch,
+        };
+        control.overrides.set(new)?;
         self.apply_overrides(&mut control, now, &mut wakers);
         drop(control);
+        self.kick.no_later_than(now, Duration::ZERO);
         wake_all(wakers);
         log_begin(&what, source);
-        self.kick.no_later_than(now, Duration::ZERO);
         Ok(())
     }
 
     /// Ends the overrides that `over` names; how many there were.
     pub(crate) fn end_overrides(&self, over: impl Fn(&Active) -> bool) -> usize {
+        let now = self.read_clock();
         let mut wakers = Vec::new();
         let mut ended = Vec::new();
         let mut control = lock(&self.control);
-        let now = self.read_clock().unwrap_or(control.last_tick);
+        let now = now.unwrap_or(control.last_tick);
         if control.overrides.end(over, &mut ended) {
             self.apply_overrides(&mut control, now, &mut wakers);
         }
         drop(control);
+        self.kick.no_later_than(now, Duration::ZERO);
         wake_all(wakers);
         log_end(&ended, "it was cleared");
-        self.kick.no_later_than(now, Duration::ZERO);
         ended.len()
     }
 
-    /// What the override file says: its text and its age, or `None` when there is no file. Lines that make no
-    /// sense are passed over and told; what the file said before and says no more ends.
-    pub(crate) fn take_override_file(&self, file: Result<Option<(&str, Duration)>, String>) {
-        let mut error = file.as_ref().err().cloned();
-        let (text, age) = file.ok().flatten().unwrap_or(("", Duration::ZERO));
+    /// What the override file says: its text, empty when there is none, and its age. Lines that make no sense are
+    /// passed over and told; what the file said before and says no more ends.
+    pub(crate) fn take_override_file(&self, text: &str, age: Duration) {
+        let mut error = None;
         let mut wanted = Vec::new();
         for (number, line) in lines(text) {
             let found = line.and_then(|what| self.find(&what.target).map(|()| what));
             match found {
-                // One whose time was over before it was read ends like one that is not there.
                 Ok(what) if what.ttl > age => wanted.push(what),
-                Ok(_) => {}
+                // One whose time was over before it was read ends like one that is not there.
+                Ok(what) => tracing::warn!(
+                    line = number,
+                    %what,
+                    age_s = age.as_secs_f64(),
+                    "a line of the override file was over before it was read"
+                ),
                 Err(why) => {
                     error.get_or_insert_with(|| format!("line {number}: {why}"));
                 }
             }
         }
+        let file = OverrideSource::File;
+        let now = self.read_clock();
         let (mut wakers, mut ended, mut begun) = (Vec::new(), Vec::new(), Vec::new());
         let mut control = lock(&self.control);
-        let now = self.read_clock().unwrap_or(control.last_tick);
-        let said_no_more = |active: &Active| {
-            active.source == OverrideSource::File && !wanted.contains(&active.what)
-        };
+        let now = now.unwrap_or(control.last_tick);
+        let said_no_more =
+            |active: &Active| active.source == file && !wanted.contains(&active.what);
         control.overrides.end(said_no_more, &mut ended);
         for what in wanted {
-            let left = what.ttl.saturating_sub(age);
-            let set = control
-                .overrides
-                .set(now, what.clone(), left, OverrideSource::File);
-            match set {
-                Ok(()) => begun.push(what),
+            let is_news = !control.overrides.has(&what, file);
+            let new = Active {
+                ends_at: now.after(what.ttl.saturating_sub(age)),
+                what: what.clone(),
+                source: file,
+                switch: 0,
+            };
+            match control.overrides.set(new) {
+                Ok(()) if is_news => begun.push(what),
+                Ok(()) => {}
                 Err(why) => {
                     error.get_or_insert_with(|| why.to_string());
                 }
             }
         }
         self.apply_overrides(&mut control, now, &mut wakers);
-        let told = std::mem::replace(&mut control.override_file_error, error.clone());
-        let is_news = error != told;
         drop(control);
+        self.kick.no_later_than(now, Duration::ZERO);
         wake_all(wakers);
         log_end(&ended, "the override file says so no more");
-        begun
-            .iter()
-            .for_each(|what| log_begin(what, OverrideSource::File));
-        if let Some(why) = error.filter(|_| is_news) {
-            tracing::error!(%why, "the override file is not understood");
-        }
-        self.kick.no_later_than(now, Duration::ZERO);
+        begun.iter().for_each(|what| log_begin(what, file));
+        self.tell_override_file_error(error);
     }
 
-    /// Ends what is over at `now`; part of the control step. What is moved into `control.ended` is to be
-    /// logged after it.
+    /// What is wrong with the override file, if anything is. Overrides stay as they are.
+    pub(crate) fn tell_override_file_error(&self, error: Option<String>) {
+        let told = {
+            let mut control = lock(&self.control);
+            std::mem::replace(&mut control.override_file_error, error.clone())
+        };
+        if let Some(why) = error.filter(|why| told.as_ref() != Some(why)) {
+            tracing::error!(%why, "the override file is not understood");
+        }
+    }
+
+    /// Ends what is over at `now`; part of the control step, of which the one before was at `last_tick`. What is
+    /// moved into `control.ended` is to be logged after it.
     pub(super) fn expire_overrides(
         &self,
         control: &mut Control,
         now: Instant,
+        last_tick: Instant,
         wakers: &mut Vec<Waker>,
     ) {
         if control.overrides.is_empty() {
             return;
+        }
+        let mut now = now;
+        if now < last_tick {
+            // An old reading of a thread that was held up, or a clock that was set back?
+            now = self.read_clock().unwrap_or(now);
+            control.overrides.set_back(last_tick.nanos_since(now));
         }
         let mut ended = std::mem::take(&mut control.ended);
         if control.overrides.expire(now, &mut ended) {
@@ -125,8 +155,14 @@ impl Shared {
         control.ended = ended;
     }
 
-    /// Modes, caps and tenants' rules as the table has them now. A gate is lowered at once; the next tick raises
-    /// it.
+    /// The same for a controller that has failed, which takes no steps.
+    pub(super) fn expire_after_failure(&self, now: Instant) {
+        let mut ended = Vec::new();
+        lock(&self.control).overrides.expire(now, &mut ended);
+        log_end(&ended, "its time is over");
+    }
+
+    /// Modes, caps and tenants' rules as the table has them now.
     fn apply_overrides(&self, control: &mut Control, now: Instant, wakers: &mut Vec<Waker>) {
         self.apply_modes(control, wakers);
         for index in 0..self.sampling.slots.len() {
@@ -134,13 +170,16 @@ impl Shared {
         }
         let rules = control.overrides.tenants();
         for (i, lane) in self.lanes.iter().enumerate() {
-            let cap = control.overrides.cap(lane.name());
+            let (cap, ends_at) = control.overrides.cap(lane.name());
             control.caps[i] = cap;
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 engine.set_tenants(&rules);
-                engine.cut_to(now, cap);
+                engine.set_cap(now, cap, ends_at);
             });
         }
+        // An idle controller sleeps for longer than a short one lasts.
+        let ends = control.overrides.next_end().unwrap_or(control.next_tick);
+        control.next_tick = control.next_tick.min(ends);
     }
 
     /// Whether there is what `target` names.
@@ -171,15 +210,17 @@ impl Shared {
         if self.switches.is_empty() {
             return;
         }
-        for (what, thrown) in self.switches.take() {
-            if thrown {
-                if let Err(why) = self.set_override(what, OverrideSource::Switch) {
-                    tracing::error!(%why, "a switch was thrown in vain");
-                }
-            } else {
-                self.end_overrides(|active| {
-                    active.source == OverrideSource::Switch && active.what == what
-                });
+        // Whoever else is at it acts on what it has taken before anybody takes more.
+        let _polling = match self.switches.polling.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        for (number, what, thrown) in self.switches.take() {
+            if !thrown {
+                self.end_overrides(|active| active.switch == number);
+            } else if let Err(why) = self.set_override(what, OverrideSource::Switch, number) {
+                tracing::error!(%why, "a switch was thrown in vain");
             }
         }
     }

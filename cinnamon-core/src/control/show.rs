@@ -29,13 +29,14 @@ impl Shared {
 
     /// Everything at this moment; each lane is consistent in itself.
     pub(crate) fn snapshot(&self) -> Snapshot {
+        let now = self.read_clock();
         let control = lock(&self.control);
         let lane_names: Vec<&str> = self.lanes.iter().map(LaneCore::name).collect();
         let mut signals = control.selector.snapshots(&lane_names);
         let name = control.config.name.clone();
         let mode = control.mode_in_force();
         let health = control.nurse.health();
-        let now = self.read_clock().unwrap_or(control.last_tick);
+        let now = now.unwrap_or(control.last_tick);
         let overrides = control.overrides.snapshots(now);
         let override_file_error = control.override_file_error.clone();
         drop(control);

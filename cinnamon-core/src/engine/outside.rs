@@ -21,15 +21,21 @@ impl Engine {
         let deadline = request
             .deadline_at(now)
             .map(|at| at.after_nanos(self.skew_ns));
-        let rule = self.rule_of(request);
+        let rule = self.rule_of(request, engine_now);
+        let cap = self.cap_now(engine_now);
+        let mut gate = (self.threshold, self.binding);
         let answer = if self.doors != Doors::Open {
             Expected::Refused(Reason::Closed)
         } else if request.tag == Tag::Exempt || self.off || rule.is_some_and(|rule| rule.off) {
             Expected::Runs
-        } else if rule.is_some_and(|rule| rank >= rule.cap) {
+        } else if let Some(rule) = rule.filter(|rule| rank >= rule.cap) {
+            gate = (rule.cap, Binding::Override);
             Expected::Refused(Reason::Capped)
         } else if deadline.is_some_and(|deadline| deadline <= engine_now) {
             Expected::Refused(Reason::Hopeless)
+        } else if rank >= cap {
+            gate = (cap, Binding::Override);
+            Expected::Refused(Reason::Shed)
         } else if rank >= self.threshold && !self.idles() {
             Expected::Refused(Reason::Shed)
         } else if self.in_use < self.limit && self.queue.is_empty() {
@@ -45,8 +51,8 @@ impl Engine {
             answer,
             rank,
             cost,
-            threshold: self.threshold,
-            binding: self.binding,
+            threshold: gate.0,
+            binding: gate.1,
             bound_by: String::new(),
             free: self.limit.saturating_sub(self.in_use),
             waiting: self.queue.len(),
@@ -183,22 +189,30 @@ impl Engine {
         all.filter(|work| work.cost > 0).collect()
     }
 
-    /// Lowers the gate to `cap` at once, for an override; the next tick confirms it.
-    pub(crate) fn cut_to(&mut self, now: Instant, cap: Rank) {
+    /// No rank from `cap` on passes until `ends_at`, by the clock; in force at once. Who waits and would not pass is
+    /// evicted.
+    pub(crate) fn set_cap(&mut self, now: Instant, cap: Rank, ends_at: Instant) {
         let now = self.advance(now);
-        if cap < self.threshold_now(now) {
+        self.cap = cap;
+        self.cap_ends = ends_at.after_nanos(self.skew_ns);
+        if self.cap_now(now) < self.threshold_now(now) {
+            // To be seen before the next tick.
             if self.binding != Binding::Nothing {
                 self.held_ns += now.nanos_since(self.gate_set_at);
             }
             (self.threshold, self.binding) = (cap, Binding::Override);
             self.gate_set_at = now;
-            self.evict_beyond();
         }
+        self.evict_beyond(self.cap_now(now));
     }
 
     /// Takes over for which tenants something else holds than for all.
     pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {
-        rules.clone_into(&mut self.tenants);
+        let in_engine_time = |rule: &TenantRule| TenantRule {
+            ends_at: rule.ends_at.after_nanos(self.skew_ns),
+            ..*rule
+        };
+        self.tenants = rules.iter().map(in_engine_time).collect();
     }
 
     /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.

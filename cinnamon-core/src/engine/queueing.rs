@@ -125,9 +125,9 @@ impl Engine {
     }
 
     /// Evicts whoever waits and would no longer be let in.
-    pub(super) fn evict_beyond(&mut self) {
+    pub(super) fn evict_beyond(&mut self, cap: Rank) {
         while let Some(worst) = self.queue.worst()
-            && worst.rank >= self.threshold
+            && worst.rank >= cap
             && let Some(worst) = self.queue.pop_worst()
         {
             self.refuse(&worst, Reason::Evicted);

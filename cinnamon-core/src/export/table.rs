@@ -72,7 +72,7 @@ pub const METRICS: &[Metric] = &[
         Gauge,
         "seconds",
         &["target", "action"],
-        "what is left of each override; 0 once it has ended",
+        "what is left of each override, of tenants' the longest under `tenants`; 0 once it has ended",
     ),
     of(
         "cinnamon_override_file_error",

@@ -26,10 +26,10 @@ pub struct AsyncScan {
 enum Place {
     /// Here, between chunks.
     Here(Box<Scan>),
-    /// With a thread, which reads a chunk.
-    Reading(oneshot::Receiver<(Box<Scan>, Chunk)>),
-    /// Lost: the chunk panicked.
-    Lost,
+    /// With a thread, which reads a chunk from this key on.
+    Reading(oneshot::Receiver<(Box<Scan>, Chunk)>, Option<Vec<u8>>),
+    /// Lost: the chunk from this key on panicked.
+    Lost(Option<Vec<u8>>),
 }
 
 impl AsyncScan {
@@ -61,27 +61,32 @@ impl AsyncScan {
                 Err(rejected) => return Err(scan.error(rejected)),
             };
             // Nothing is awaited between the permit and the thread.
-            match mem::replace(&mut self.place, Place::Lost) {
+            match mem::replace(&mut self.place, Place::Lost(None)) {
                 Place::Here(mut scan) => {
+                    let resume_at = scan.resume_at().map(<[u8]>::to_vec);
                     let work = move || {
                         let chunk = scan.next_chunk_with(permit);
                         (scan, chunk)
                     };
-                    self.place = Place::Reading(self.store.hand_over(work));
+                    self.place = Place::Reading(self.store.hand_over(work), resume_at);
                 }
                 elsewhere => self.place = elsewhere,
             }
         }
-        if let Place::Reading(answer) = &mut self.place {
+        if let Place::Reading(answer, resume_at) = &mut self.place {
             if let Ok((scan, chunk)) = answer.await {
                 self.place = Place::Here(scan);
                 return chunk;
             }
-            self.place = Place::Lost;
+            self.place = Place::Lost(resume_at.take());
         }
+        let resume_at = match &self.place {
+            Place::Lost(resume_at) => resume_at.clone(),
+            Place::Here(_) | Place::Reading(..) => None,
+        };
         Err(ScanError {
             error: StoreError::Panicked,
-            resume_at: None,
+            resume_at,
         })
     }
 
@@ -91,7 +96,7 @@ impl AsyncScan {
     pub fn scan(&self) -> Option<&Scan> {
         match &self.place {
             Place::Here(scan) => Some(scan),
-            Place::Reading(_) | Place::Lost => None,
+            Place::Reading(..) | Place::Lost(_) => None,
         }
     }
 
@@ -103,7 +108,7 @@ impl AsyncScan {
                 scan.set_request(request);
                 true
             }
-            Place::Reading(_) | Place::Lost => false,
+            Place::Reading(..) | Place::Lost(_) => false,
         }
     }
 }

@@ -178,6 +178,14 @@ impl StoreOptions {
             if given[..i].iter().any(|other| other.name == class.name) {
                 return Err(ConfigError::Duplicate { setting, value });
             }
+            if class.cost != 1 {
+                return Err(ConfigError::OutOfBounds {
+                    setting: format!("control.classes[{i}].cost"),
+                    value: class.cost.to_string(),
+                    bound: "1: the store weighs each call by what such calls have examined"
+                        .to_owned(),
+                });
+            }
         }
         let class = |name: &str| {
             let given = given.iter().find(|class| class.name == name);

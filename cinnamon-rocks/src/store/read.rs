@@ -1,7 +1,6 @@
 //! Reading: one key, many keys, some rows.
 
 use cinnamon_core::{OwnedPermit, Request};
-use rocksdb::{Direction, IteratorMode};
 
 use super::{Row, Store, finish};
 use crate::cost::{Meter, scan_cost};
@@ -82,16 +81,14 @@ impl Store {
         let keys_of = keys.iter().map(AsRef::as_ref);
         let values = self.inner.db.batched_multi_get_cf(family, keys_of, false);
         let cost = meter.examined().points(keys.len());
-        self.learn_points(number(keys.len()), cost);
         let values = values
             .into_iter()
             .map(|value| Ok(value?.map(|value| value.to_vec())));
-        finish(
-            permit,
-            values
-                .collect::<Result<Vec<_>, _>>()
-                .map(|values| (values, cost)),
-        )
+        let values = values.collect::<Result<Vec<_>, rocksdb::Error>>();
+        if values.is_ok() {
+            self.learn_points(number(keys.len()), cost);
+        }
+        finish(permit, values.map(|values| (values, cost)))
     }
 
     /// [`Store::scan`] with a permit from [`Store::admit`].
@@ -107,11 +104,21 @@ impl Store {
     ) -> Result<Vec<Row>, StoreError> {
         let family = self.handle()?;
         let meter = Meter::start();
-        let rows = self
-            .inner
-            .db
-            .iterator_cf(family, IteratorMode::From(from, Direction::Forward));
-        let rows: Result<Vec<Row>, _> = rows.take(limit as usize).collect();
+        let mut iterator = self.inner.db.raw_iterator_cf(family);
+        let mut rows: Vec<Row> = Vec::new();
+        if limit > 0 {
+            iterator.seek(from);
+        }
+        while rows.len() < limit as usize
+            && let Some((key, value)) = iterator.item()
+        {
+            rows.push((key.into(), value.into()));
+            // Not a step beyond the last: behind it may lie any number of tombstones.
+            if rows.len() < limit as usize {
+                iterator.next();
+            }
+        }
+        let rows = iterator.status().map(|()| rows);
         let returned = rows.as_ref().map_or(0, Vec::len);
         let cost = meter.examined().scan(returned);
         if rows.is_ok() {

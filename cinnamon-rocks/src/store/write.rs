@@ -110,7 +110,7 @@ impl Store {
         finish(permit, written.map(|()| ((), cost)))
     }
 
-    fn checked(&self, mut batch: Batch) -> Result<Batch, StoreError> {
+    pub(crate) fn checked(&self, mut batch: Batch) -> Result<Batch, StoreError> {
         if !Arc::ptr_eq(&self.inner, &batch.store) {
             return Err(StoreError::OtherStore);
         }
