@@ -118,7 +118,8 @@ fn what_a_call_has_copied_counts_while_it_waits() {
     let mut few = pin!(store.get(&T1, b"four"));
     assert!(few.as_mut().poll(cx).is_pending());
     assert_eq!(bytes(), 4);
-    let mut more = pin!(store.multi_get(&T1.bytes(1_000), vec![b"key".to_vec()]));
+    let large = T1.bytes(1_000);
+    let mut more = pin!(store.multi_get(&large, vec![b"key".to_vec()]));
     assert!(more.as_mut().poll(cx).is_pending());
     assert_eq!(bytes(), 1_004, "the caller knows of more");
 }
