@@ -1,8 +1,9 @@
-//! What metrics cost: CPU time of one emission of a controller with two lanes and eight signals, and of one fetch of
-//! the page they are served on, as a share of a core when each happens once a second.
+//! What metrics cost: CPU time of one emission of a controller with two lanes, and of serving the page once, as a
+//! share of a core when each happens once a second. With one signal, as a store has, and with eight:
 //!
 //! ```text
-//! tools/cargo-rocks.sh run --release -p cinnamon-lab --example scrape
+//! tools/cargo-rocks.sh run --release -p cinnamon-lab --example scrape -- 1
+//! tools/cargo-rocks.sh run --release -p cinnamon-lab --example scrape -- 8
 //! ```
 
 use std::error::Error;
@@ -44,7 +45,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let settings = Settings::default()
         .lane(LaneSettings::new("read", 16))
         .lane(LaneSettings::new("write", 2));
-    let signals = (0..8).map(|n| Half(format!("gauge-{n}")));
+    let number: u32 = match std::env::args().nth(1) {
+        Some(text) => text.parse()?,
+        None => 1,
+    };
+    let signals = (0..number).map(|n| Half(format!("gauge-{n}")));
     let builder = Controller::builder(Config::new(settings)?);
     let clock = ManualClock::new();
     let controller = signals
@@ -72,6 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if bytes == 0 {
         return Err("the page could not be fetched".into());
     }
+    println!("two lanes, {number} signals");
     println!(
         "CPU time of {REPEATS} in a row, {ROUNDS} rounds: least and median of one, and as a share of a core at one a second"
     );

@@ -12,22 +12,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{BuildError, PrometheusBuilder, PrometheusHandle};
-use metrics_util::MetricKindMask;
 use tiny_http::{Header, Request, Response, Server};
 
 /// Histograms of whoever records some are taken in this often, if nobody fetches them. The recorder keeps every
 /// sample until then; each fetch takes them in too.
 const UPKEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Recorders take no value back, and a controller emits once a second: what has not come for so long is of one
-/// that has ended. An experiment of a few minutes is still there when it is told.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// The text form of Prometheus.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serves all metrics of this process, whatever path is asked for, until it is dropped.
 ///
 /// Controllers of one process need names of their own: under one name the counters of the first would hide the
-/// second's. What a controller emitted is served for ten minutes after its end.
+/// second's. What a controller emitted is served as long as the process lives: a recorder takes nothing back, and
+/// one that forgets what is not renewed takes a quarter more time for a page (`--example scrape`).
 pub struct Endpoint {
     address: SocketAddr,
     server: Arc<Server>,
@@ -143,7 +140,6 @@ fn recorder() -> Result<PrometheusHandle, EndpointError> {
         return Ok(handle.clone());
     }
     let installed = PrometheusBuilder::new()
-        .idle_timeout(MetricKindMask::ALL, Some(FORGOTTEN_AFTER))
         .install_recorder()
         .map_err(EndpointError::Recorder)?;
     Ok(handle.insert(installed).clone())
