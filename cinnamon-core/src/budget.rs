@@ -64,6 +64,8 @@ pub(crate) struct Observed {
     pub(crate) grain: f64,
     /// The store stands still.
     pub(crate) stalled: bool,
+    /// Something else has held the gate below what this law asked for.
+    pub(crate) held_below: bool,
     /// Offered cost per second, at least and at most.
     pub(crate) offered: (f64, f64),
     /// For how many seconds the load has been what it is.
@@ -189,7 +191,9 @@ impl BudgetLaw {
         // ten seconds of it filled the integral, and a fifth of what was possible was let in after it.
         // Nor from a gate that holds nobody back that it should hold back still less: the integral ran to
         // its lower bound in each calm after an overload, and the next one began with a budget of 1.2 C.
-        let idle_gate = self.open_for_s > 0.0 && error < 0.0;
+        // Nor while an override, a signal or another lane holds the gate lower than this law would: idle slots
+        // are their doing, and letting in more would change nothing.
+        let idle_gate = (self.open_for_s > 0.0 || seen.held_below) && error < 0.0;
         let teaches = self.winds_up || !(seen.stalled || idle_gate);
         let learn_s = if teaches {
             dt_s * self.integral_share(tau_s)
@@ -285,6 +289,7 @@ mod tests {
             mean_cost: 1.0,
             grain: 1.0,
             stalled: false,
+            held_below: false,
             offered: (0.0, f64::INFINITY),
             steady_s: 0.0,
         }
@@ -441,6 +446,20 @@ mod tests {
             law.step(&seen(0.0, 0.3));
         }
         assert_eq!(law.figures().terms.i, 0.0);
+        // Nor while somebody else holds it: slots are idle for his sake. But of a backlog all the same.
+        let held_below = |backlog_cost, idle_share| Observed {
+            held_below: true,
+            ..seen(backlog_cost, idle_share)
+        };
+        let mut law = self::law();
+        law.step(&seen(101.0, 0.0));
+        for _ in 0..1_000 {
+            law.threshold_set(false, 0.01);
+            law.step(&held_below(0.0, 0.3));
+        }
+        assert_eq!(law.figures().terms.i, 0.0);
+        law.step(&held_below(400.0, 0.0));
+        assert!(law.figures().terms.i > 0.0);
     }
 
     #[test]

@@ -337,6 +337,7 @@ impl Engine {
         if self.binding != Binding::Nothing {
             self.held_ns += now.nanos_since(self.gate_set_at);
         }
+        self.steering.gate_set(threshold);
         self.threshold = threshold;
         self.binding = if threshold.is_open() {
             Binding::Nothing

@@ -97,6 +97,8 @@ pub(crate) struct Steering {
     flow: FlowLaw,
     /// The threshold of the last tick.
     threshold: Rank,
+    /// The gate was then set below it.
+    held_below: bool,
     /// Cost refused since because its callers would not wait, less what idle slots could have done
     /// of it: the backlog that a lane without patience hides.
     unwilling_cost: f64,
@@ -158,6 +160,7 @@ impl Steering {
             budget: BudgetLaw::new(config.kp, config.ki_per_s, config.kd_s),
             flow: FlowLaw::new(),
             threshold: Rank::OPEN,
+            held_below: false,
             unwilling_cost: 0.0,
             quiet_s: 0.0,
             stall_s: f64::INFINITY,
@@ -299,6 +302,7 @@ impl Steering {
             mean_cost: self.capacity.mean_cost(),
             grain: self.arrivals.grain(),
             stalled: self.quiet_s > self.stall_s,
+            held_below: self.held_below,
             offered: self.arrivals.bounds(),
             steady_s: self.arrivals.steady_s(),
         };
@@ -385,6 +389,11 @@ impl Steering {
             .set_gains(config.kp, config.ki_per_s, config.kd_s);
         self.codel
             .configure(lane.order, lane.codel_target_us, lane.codel_interval_us);
+    }
+
+    /// Where the gate was set after the last tick, which may be lower than this lane needs.
+    pub(crate) fn gate_set(&mut self, threshold: Rank) {
+        self.held_below = threshold < self.threshold;
     }
 
     /// Back to calm, for want of anybody who moves the gate.
