@@ -34,7 +34,7 @@ use server::{Server, fill};
 use stats::Stats;
 
 use crate::machine;
-use crate::task::histogram;
+use crate::task::{histogram, join, pause};
 
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 /// Small memtables and a slow disk, the same on every machine, bring the store into a write stall within seconds.
@@ -361,21 +361,6 @@ fn wake(server: &Server, over: &AtomicBool) -> Stats {
         pause(server::WAKE_PERIOD);
     }
     stats
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a load generator waits for real time"
-)]
-fn pause(time: Duration) {
-    thread::sleep(time);
 }
 
 fn progress_bar(seconds: f64) -> ProgressBar {

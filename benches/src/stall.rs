@@ -32,7 +32,7 @@ use server::{Arm, Server};
 use stats::Stats;
 use watch::Seen;
 
-use crate::task::histogram;
+use crate::task::{histogram, join, pause};
 
 /// Small memtables bring the store into its stall within seconds: with RocksDB's 64 MiB it takes minutes.
 const WRITE_BUFFER_BYTES: u64 = 512 << 10;
@@ -350,21 +350,6 @@ fn generate(server: &Server, schedule: Schedule, end: Duration) -> (Stats, Histo
         server.offer(&mut stats, arrival, now);
     }
     (stats, lateness_us)
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a load generator waits for real time"
-)]
-fn pause(time: Duration) {
-    thread::sleep(time);
 }
 
 fn progress_bar(time: Duration) -> ProgressBar {

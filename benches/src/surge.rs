@@ -28,7 +28,7 @@ use server::{Arm, ROW_BYTES, Server};
 use stats::PhaseStats;
 
 use crate::machine;
-use crate::task::histogram;
+use crate::task::{histogram, join, pause};
 
 /// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
 const ROWS: u64 = 300_000;
@@ -312,13 +312,6 @@ fn run_arm(
     }
 }
 
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
 /// Offers each request of the schedule when it is due.
 fn generate(
     server: &Server,
@@ -404,14 +397,6 @@ fn observe(
         pause(PERIOD);
     }
     stats
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a load generator waits for real time"
-)]
-fn pause(time: Duration) {
-    thread::sleep(time);
 }
 
 fn progress_bar(seconds: f64) -> ProgressBar {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
+use std::thread;
+use std::time::Duration;
 
 use cinnamon_core::{AdmitOwned, OwnedPermit};
 use crossbeam_channel::Sender;
@@ -38,4 +40,21 @@ pub(crate) fn histogram() -> Histogram<u64> {
         reason = "the bounds are constants that the crate accepts"
     )]
     Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds are valid")
+}
+
+/// What the thread came to; its panic is the caller's.
+pub(crate) fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    match thread.join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Sleeps.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a load generator waits for real time"
+)]
+pub(crate) fn pause(time: Duration) {
+    thread::sleep(time);
 }

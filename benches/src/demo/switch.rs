@@ -11,7 +11,8 @@ use quanta::Clock;
 use super::arm::Arm;
 use super::load::{CALM_S, Schedule};
 use super::server::Server;
-use super::{Result, generate, join, pause, threads};
+use super::{Result, generate, threads};
+use crate::task::{join, pause};
 
 /// The surge has lasted so long when the switch is thrown.
 const INTO_SURGE_S: f64 = 1.5;
