@@ -440,6 +440,21 @@ fn a_tick_with_an_old_reading_ends_none() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_does_not_prolong_one() {
+    let bench = Bench::new();
+    bench.clock.advance(Duration::from_secs(10_000));
+    bench.tick_for(STEP);
+    bench.force("shed t4 for 60s");
+    bench.tick_for(Duration::from_secs(30));
+    bench.clock.set(Instant::ZERO);
+    bench.tick_for(Duration::from_secs(29));
+    assert_eq!(bench.snapshot().overrides.len(), 1);
+    bench.tick_for(Duration::from_secs(2));
+    assert!(bench.snapshot().overrides.is_empty());
+    assert!(Bench::tiers_refused(&bench.read).is_empty());
+}
+
+#[test]
 fn a_short_one_ends_a_longer_one_of_another_source_only_for_its_time() {
     let bench = Bench::new();
     let what: Override = "mode off for 5s".parse().unwrap();

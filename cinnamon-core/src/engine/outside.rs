@@ -33,10 +33,10 @@ impl Engine {
             Expected::Refused(Reason::Capped)
         } else if deadline.is_some_and(|deadline| deadline <= engine_now) {
             Expected::Refused(Reason::Hopeless)
+        } else if rank >= self.threshold && !self.idles() {
+            Expected::Refused(Reason::Shed)
         } else if rank >= cap {
             gate = (cap, Binding::Override);
-            Expected::Refused(Reason::Shed)
-        } else if rank >= self.threshold && !self.idles() {
             Expected::Refused(Reason::Shed)
         } else if self.in_use < self.limit && self.queue.is_empty() {
             Expected::Runs
