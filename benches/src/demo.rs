@@ -34,7 +34,7 @@ use server::{Server, fill};
 use stats::Stats;
 
 use crate::machine;
-use crate::task::{histogram, join, pause};
+use crate::task::{histogram, join, pause, within};
 
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 /// Small memtables and a slow disk, the same on every machine, bring the store into a write stall within seconds.
@@ -84,15 +84,6 @@ fn scale(text: &str) -> std::result::Result<f64, String> {
 
 fn hold(text: &str) -> std::result::Result<f64, String> {
     within(text, 0.0, 3_600.0)
-}
-
-fn within(text: &str, least: f64, most: f64) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(format!(
-            "`{text}` is not a number between {least} and {most}"
-        )),
-    }
 }
 
 fn way(text: &str) -> std::result::Result<Way, String> {

@@ -32,7 +32,7 @@ use server::{Arm, Server};
 use stats::Stats;
 use watch::Seen;
 
-use crate::task::{histogram, join, pause};
+use crate::task::{histogram, join, pause, within};
 
 /// Small memtables bring the store into its stall within seconds: with RocksDB's 64 MiB it takes minutes.
 const WRITE_BUFFER_BYTES: u64 = 512 << 10;
@@ -81,10 +81,7 @@ pub(crate) struct Options {
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.5..=600.0).contains(&seconds) => Ok(seconds),
-        _ => Err(format!("`{text}` is not a number between 0.5 and 600")),
-    }
+    within(text, 0.5, 600.0)
 }
 
 /// What so many writers that never rest got done.

@@ -28,7 +28,7 @@ use server::{Arm, ROW_BYTES, Server};
 use stats::PhaseStats;
 
 use crate::machine;
-use crate::task::{histogram, join, pause};
+use crate::task::{histogram, join, pause, within};
 
 /// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
 const ROWS: u64 = 300_000;
@@ -54,10 +54,7 @@ pub(crate) struct Options {
 }
 
 fn scale(text: &str) -> std::result::Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(scale) if (0.05..=60.0).contains(&scale) => Ok(scale),
-        _ => Err(format!("`{text}` is not a number between 0.05 and 60")),
-    }
+    within(text, 0.05, 60.0)
 }
 
 /// One arm's run.

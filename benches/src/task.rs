@@ -58,3 +58,13 @@ pub(crate) fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
+
+/// A number of a command line, within these bounds.
+pub(crate) fn within(text: &str, least: f64, most: f64) -> std::result::Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(format!(
+            "`{text}` is not a number between {least} and {most}"
+        )),
+    }
+}
