@@ -21,8 +21,9 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::config::Config;
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
-use crate::engine::Engine;
+use crate::engine::{Engine, Moved};
 use crate::explain::Explanation;
+use crate::limiter::Limiter;
 use crate::metrics::LaneSnapshot;
 use crate::overrides::TenantRule;
 use crate::permit::Completion;
@@ -150,6 +151,7 @@ impl Admission {
 
     pub(crate) fn tick(&mut self, now: Instant) -> Rank {
         self.settle(now);
+        self.engine.hold_limit(self.mode != Mode::Enforce);
         let threshold = self.engine.tick(now);
         self.absorb();
         threshold
@@ -165,6 +167,19 @@ impl Admission {
         self.settle(now);
         self.engine.set_cap(now, cap, ends_at);
         self.absorb();
+    }
+
+    /// As [`Engine::set_limiter`].
+    pub(crate) fn set_limiter(&mut self, limiter: Box<dyn Limiter>) {
+        self.engine.set_limiter(limiter);
+    }
+
+    pub(crate) fn jitter_limiter(&mut self, seed: u64) {
+        self.engine.jitter_limiter(seed);
+    }
+
+    pub(crate) fn take_limit_moved(&mut self) -> Option<Moved> {
+        self.engine.take_limit_moved()
     }
 
     pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {

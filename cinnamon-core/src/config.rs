@@ -12,6 +12,7 @@ use std::path::PathBuf;
 pub use error::ConfigError;
 use serde::{Deserialize, Serialize};
 
+use crate::limiter::Limit;
 use crate::priority::Tier;
 use crate::signal::{Authority, Mode, SIGNALS_MAX};
 
@@ -158,10 +159,10 @@ impl SignalSettings {
 pub struct LaneSettings {
     /// Its name, 1..=64 bytes.
     pub name: String,
-    /// Slots: how many requests run at once, 1..=[`LIMIT_MAX`]. Set it to the parallelism of what
-    /// the lane protects; half of that refuses good work, ten times that loses the important work
-    /// when capacity falls.
-    pub limit: u32,
+    /// Slots: how many requests run at once. Fixed, it is to be the parallelism of what the lane protects: half of
+    /// that refuses good work, ten times that loses the important work when capacity falls. Or found:
+    /// [`Limit::auto`].
+    pub limit: Limit,
     /// Lanes of one scope share a resource: the threshold of each is the lowest any of them needs,
     /// so that no t3 read passes while a t1 write is shed for the same disk. Default
     /// [`DEFAULT_SCOPE`].
@@ -252,7 +253,7 @@ impl LaneSettings {
     pub fn new(name: &str, limit: u32) -> Self {
         Self {
             name: name.to_owned(),
-            limit,
+            limit: Limit::fixed(limit),
             scope: default_scope(),
             queue_len_max: None,
             queue_bytes_max: DEFAULT_QUEUE_BYTES_MAX,
@@ -261,6 +262,19 @@ impl LaneSettings {
             codel_interval_us: None,
             mode: Mode::Enforce,
         }
+    }
+
+    /// A lane in the default scope whose limit is found: [`Limit::auto`].
+    #[must_use]
+    pub fn auto(name: &str) -> Self {
+        Self::new(name, 1).limit(Limit::auto())
+    }
+
+    /// The same with this limit.
+    #[must_use]
+    pub const fn limit(mut self, limit: Limit) -> Self {
+        self.limit = limit;
+        self
     }
 
     /// Puts the lane into this scope.
@@ -448,7 +462,7 @@ pub(crate) fn check_change(old: &Settings, new: &Settings) -> Result<(), ConfigE
 fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
     check_name(path, &lane.name)?;
     within(&format!("{path}.scope.len"), lane.scope.len(), 1, 64)?;
-    check_limit(&format!("{path}.limit"), lane.limit)?;
+    lane.limit.check(&format!("{path}.limit"))?;
     if let Some(len) = lane.queue_len_max {
         within(&format!("{path}.queue_len_max"), len, 0, QUEUE_LEN_MAX)?;
     }
@@ -497,7 +511,7 @@ mod tests {
     fn defaults_pass_their_own_checks() {
         let config = Config::new(Settings::one_lane("main", 8)).unwrap();
         assert_eq!(config.kp, DEFAULT_KP);
-        assert_eq!(config.lanes[0].limit, 8);
+        assert_eq!(config.lanes[0].limit, Limit::fixed(8));
     }
 
     #[test]
@@ -508,7 +522,7 @@ mod tests {
                 "`lanes.len` is 0 but must be between 1 and 64",
             ),
             (
-                refusal(|s| s.lanes[0].limit = 0),
+                refusal(|s| s.lanes[0].limit = Limit::fixed(0)),
                 "`lanes[0].limit` is 0 but must be between 1 and 1048576",
             ),
             (

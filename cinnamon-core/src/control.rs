@@ -4,6 +4,7 @@
 mod overriding;
 mod show;
 
+use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::explain::{Decisions, LaneDecision};
 use crate::export;
 use crate::health::{Nurse, Refusals};
 use crate::lane::{LaneCore, wake_all};
+use crate::limiter::Limiter;
 use crate::observer::Observers;
 use crate::overrides::{Active, Overrides, Target};
 use crate::priority::Rank;
@@ -112,6 +114,33 @@ pub(crate) struct Control {
     pub(crate) idle: bool,
 }
 
+/// The embedder's own limiters, by the index of the lane.
+type Limiters = Vec<(usize, Box<dyn Limiter>)>;
+
+fn named_limiters(
+    limiters: Vec<(String, Box<dyn Limiter>)>,
+    config: &Config,
+) -> Result<Limiters, ConfigError> {
+    let known = |name: &str| config.lanes.iter().position(|lane| lane.name == name);
+    let mut named = Limiters::new();
+    for (name, limiter) in limiters {
+        let wrong = |bound: String| ConfigError::OutOfBounds {
+            setting: format!("limiter {:?}", limiter.name()),
+            value: format!("for lane {name:?}"),
+            bound,
+        };
+        let Some(lane) = known(&name) else {
+            let names: Vec<&str> = config.lanes.iter().map(|l| l.name.as_str()).collect();
+            return Err(wrong(format!("for one of the lanes {}", names.join(", "))));
+        };
+        if named.iter().any(|(other, _)| *other == lane) {
+            return Err(wrong("the only one for its lane".to_owned()));
+        }
+        named.push((lane, limiter));
+    }
+    Ok(named)
+}
+
 impl Shared {
     pub(crate) fn new(
         builder: Builder,
@@ -122,9 +151,16 @@ impl Shared {
         let origin = catch_unwind(AssertUnwindSafe(|| clock.origin_unix_nanos()));
         let config = Arc::new(builder.config);
         let Attached { supervised, slots } = attach(builder.signals, &config, now)?;
+        let mut limiters = named_limiters(builder.limiters, &config)?;
         let lane = |i: usize| {
             let mut admission = Admission::new(&config, i, now);
             admission.set_mode(now, config.mode.min(config.lanes[i].mode));
+            match limiters.iter().position(|(of, _)| *of == i) {
+                Some(own) => admission.set_limiter(limiters.swap_remove(own).1),
+                // Real nodes must not look for their limits in step.
+                None if !manual => admission.jitter_limiter(RandomState::new().hash_one(i)),
+                None => {}
+            }
             LaneCore::new(&config.lanes[i].name, Arc::clone(&clock), admission)
         };
         let lanes: Box<[LaneCore]> = (0..config.lanes.len()).map(lane).collect();
@@ -412,12 +448,15 @@ impl Shared {
         let steps = control.thresholds.iter_mut().zip(&mut control.flows);
         let steps = steps.zip(&mut control.refusals_seen);
         let refusals = &mut control.refusals;
-        for (lane, ((threshold, flow), seen)) in self.lanes.iter().zip(steps) {
+        for (index, (lane, ((threshold, flow), seen))) in self.lanes.iter().zip(steps).enumerate() {
             let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
                 seen.take(engine.verdicts(), engine.mode() == Mode::Enforce, refusals);
+                if let Some(moved) = engine.take_limit_moved() {
+                    control.journal.note(Event::Limit { lane: index, moved });
+                }
                 (threshold, engine.flow(), engine.decision())
             });
             // Of a lane that has failed nothing is known, and nothing holds it back.

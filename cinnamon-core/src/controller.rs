@@ -12,6 +12,7 @@ use crate::driver;
 use crate::explain::Decision;
 use crate::health::Health;
 use crate::lane::{Lane, LaneCore, wake_all};
+use crate::limiter::Limiter;
 use crate::metrics::Snapshot;
 use crate::observer::Observer;
 use crate::overrides::{Override, OverrideSource, Target};
@@ -38,6 +39,7 @@ pub struct Builder {
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) signals: Vec<Box<dyn Signal>>,
     pub(crate) observers: Vec<Arc<dyn Observer>>,
+    pub(crate) limiters: Vec<(String, Box<dyn Limiter>)>,
 }
 
 /// No lane has this name.
@@ -92,6 +94,7 @@ impl Controller {
             clock: None,
             signals: Vec::new(),
             observers: Vec::new(),
+            limiters: Vec::new(),
         }
     }
 
@@ -355,6 +358,14 @@ impl Builder {
         self
     }
 
+    /// Lets `limiter` find the slots of this lane, in place of the rule in its settings, whose bounds hold; those of
+    /// a fixed limit are 1 and [`DEFAULT_FOUND_LIMIT_MAX`](crate::DEFAULT_FOUND_LIMIT_MAX). A later configuration
+    /// with another [`Limit`](crate::Limit) for the lane takes its place.
+    pub fn limiter(mut self, lane: &str, limiter: impl Limiter + 'static) -> Self {
+        self.limiters.push((lane.to_owned(), Box::new(limiter)));
+        self
+    }
+
     /// Adds an observer of every request.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observers.push(observer);
@@ -365,8 +376,8 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a signal is not what it must be (its name, its times, its range, its scope), or a thread cannot
-    /// be started.
+    /// When a signal is not what it must be (its name, its times, its range, its scope), a limiter is for no lane,
+    /// or a thread cannot be started.
     pub fn build(mut self) -> Result<Controller, BuildError> {
         let clock = self.clock.take();
         let clock = clock.unwrap_or_else(|| MonotonicClock::new().shared());
@@ -382,7 +393,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// When a signal is not what it must be.
+    /// When a signal is not what it must be, or a limiter is for no lane.
     pub fn build_manual(self, clock: Arc<dyn Clock>) -> Result<Controller, BuildError> {
         let shared = Shared::new(self, clock, true)?;
         Ok(Controller { shared })

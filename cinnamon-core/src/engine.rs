@@ -13,9 +13,12 @@
 //! | waiting | queue full, sweep; timeout or own deadline; close; the caller | evict; expire; close; cancel |
 //! | running | `finish` | (had its verdict) |
 
+mod limiting;
 mod outside;
 mod queueing;
 mod time;
+
+pub(crate) use limiting::Moved;
 
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
@@ -79,6 +82,7 @@ pub(crate) struct Engine {
     skew_ns: u64,
     // ----- slots and waiters
     limit: u32,
+    slotting: limiting::Slotting,
     in_use: u32,
     exempt_in_use: u32,
     open_in_use: u32,
@@ -127,7 +131,12 @@ impl Engine {
             queue_bytes_max: settings.queue_bytes_max,
             now,
             skew_ns: 0,
-            limit: settings.limit,
+            limit: settings.limit.start(),
+            slotting: limiting::Slotting::new(
+                settings,
+                mix64(config.cohort_seed ^ lane as u64),
+                now,
+            ),
             in_use: 0,
             exempt_in_use: 0,
             open_in_use: 0,
@@ -311,6 +320,8 @@ impl Engine {
                 let held_ns = now.nanos_since(ticket.started_at);
                 self.served.record(held_ns);
                 self.steering.held(held_ns, outcome);
+                self.slotting
+                    .finished(ticket.started_at, held_ns, ticket.cost, outcome);
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
@@ -326,6 +337,7 @@ impl Engine {
         let now = self.advance(now);
         self.expire_until(now);
         let threshold = self.steering.tick(self.slots());
+        self.ask_limiter(now);
         self.observe_sojourn(now);
         threshold
     }

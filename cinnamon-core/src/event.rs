@@ -5,6 +5,7 @@
 //! number of changes that it stands for. So the log always ends with how things are.
 
 use crate::clock::Instant;
+use crate::engine::Moved;
 use crate::health::Health;
 use crate::priority::Rank;
 use crate::signal::selector::LaneFlow;
@@ -24,6 +25,8 @@ pub(crate) enum Event {
         threshold: Rank,
         flow: LaneFlow,
     },
+    /// The number of a lane's slots is another, not for a trial only.
+    Limit { lane: usize, moved: Moved },
     /// A signal changed its standing.
     Signal { signal: usize, change: Change },
     /// The node is in another state.
@@ -42,6 +45,7 @@ struct Pace {
 #[derive(Debug)]
 pub(crate) struct Journal {
     lanes: Vec<Pace>,
+    limits: Vec<Pace>,
     signals: Vec<Pace>,
     health: Pace,
 }
@@ -50,6 +54,7 @@ impl Journal {
     pub(crate) fn new(lanes: usize, signals: usize) -> Self {
         Self {
             lanes: vec![Pace::default(); lanes],
+            limits: vec![Pace::default(); lanes],
             signals: vec![Pace::default(); signals],
             health: Pace::default(),
         }
@@ -58,6 +63,7 @@ impl Journal {
     pub(crate) fn note(&mut self, event: Event) {
         let pace = match event {
             Event::Bound { lane, .. } => self.lanes.get_mut(lane),
+            Event::Limit { lane, .. } => self.limits.get_mut(lane),
             Event::Signal { signal, .. } => self.signals.get_mut(signal),
             Event::Health { .. } => Some(&mut self.health),
         };
@@ -69,7 +75,8 @@ impl Journal {
 
     /// Moves what may be written at `now` into `out`, each with the number of changes it stands for.
     pub(crate) fn take_due(&mut self, now: Instant, out: &mut Vec<(Event, u32)>) {
-        let lines = self.lanes.iter_mut().chain(&mut self.signals);
+        let lanes = self.lanes.iter_mut().chain(&mut self.limits);
+        let lines = lanes.chain(&mut self.signals);
         for pace in lines.chain([&mut self.health]) {
             // The clock may have been set back.
             let far = pace.due.nanos_since(now) > PACE_NS;
@@ -108,6 +115,11 @@ pub(crate) fn log(events: &[(Event, u32)], names: &Names<'_>) {
                     let by = (names.binding)(binding);
                     tracing::info!(lane, %by, %threshold, capacity, offered, changes, "the gate is held");
                 }
+            }
+            Event::Limit { lane, moved } => {
+                let lane = (names.lane)(lane);
+                let (from, to, rule) = (moved.from, moved.to, moved.rule);
+                tracing::info!(lane, from, to, rule, changes, "the limit is another");
             }
             Event::Health { health } => {
                 let (state, headroom) = (health.state.as_str(), health.headroom);

@@ -183,6 +183,7 @@ impl Out<'_> {
         set("cinnamon_limit", lane.limit.into());
         set("cinnamon_limit_min", lane.limit_min.into());
         set("cinnamon_limit_max", lane.limit_max.into());
+        self.count("cinnamon_limit_moves_total", &[name], lane.limit_moves);
         for (kind, requests) in [
             ("slot", lane.in_use),
             ("exempt", lane.exempt_in_use),

@@ -69,6 +69,7 @@ mod flow;
 mod health;
 mod histogram;
 mod lane;
+mod limiter;
 mod list;
 mod metrics;
 mod observer;
@@ -105,6 +106,9 @@ pub use explain::{DECISIONS_KEPT, Decision, Expected, Explanation, LaneDecision,
 pub use health::{Health, HealthState, WEIGHT_MIN};
 pub use histogram::{HISTOGRAM_BUCKETS, Histogram};
 pub use lane::{Admit, AdmitOwned, Lane};
+pub use limiter::{
+    DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, LimitRule, Limiter, SlotUse, Wanted,
+};
 pub use metrics::{LaneSnapshot, ShedWork, Snapshot, VerdictCounts};
 pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};
 pub use overrides::{

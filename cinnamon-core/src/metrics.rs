@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::codel::CodelState;
 use crate::health::Health;
 use crate::histogram::Histogram;
+use crate::limiter::LimitChange;
 use crate::overrides::OverrideSnapshot;
 use crate::priority::{TIERS, Tier};
 use crate::signal::{Mode, SignalSnapshot};
@@ -168,6 +169,14 @@ pub struct LaneSnapshot {
     pub limit_min: u32,
     /// The most that it may become by itself.
     pub limit_max: u32,
+    /// What decides on the limit: `fixed`, or the name of a [`Limiter`](crate::Limiter).
+    pub limit_rule: String,
+    /// The limit is another for a moment, to see what that does.
+    pub limit_trial: bool,
+    /// How often the limit changed for good.
+    pub limit_moves: u64,
+    /// … the last time, and why.
+    pub limit_moved: Option<LimitChange>,
     /// Free slots, `limit - in_use`, 0 while above the limit.
     pub free: u32,
     /// Requests running without a slot because they are exempt.

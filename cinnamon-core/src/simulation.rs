@@ -32,12 +32,12 @@ mod world;
 
 pub use controller::{Defect, VirtualController};
 pub use plant::{Plant, PlantKind, PlantSignal, Trouble, TroubleKind};
-pub use policy::{Answer, Offer, Policy, View};
+pub use policy::{Answer, Done, Offer, Policy, View};
 pub use report::{End, Fate, PhaseReport, Report, Witness};
 pub use rng::Rng;
 pub use scenario::{
-    Arrivals, Burst, Clients, Deadline, Keys, Pauses, Phase, Scenario, Service, Shape, Slowness,
-    Tell, Work, Writes,
+    Arrivals, Burst, Clients, Deadline, Ends, Keys, Pauses, Phase, Scenario, Service, Shape,
+    Slowness, Tell, Work, Writes,
 };
 pub use store::Speed;
 
@@ -142,11 +142,13 @@ mod tests {
         let dear = |tell| {
             vec![
                 Work {
+                    ends: Ends::Success,
                     share: 0.98,
                     times: 1.0,
                     tell,
                 },
                 Work {
+                    ends: Ends::Success,
                     share: 0.02,
                     times: 450.0,
                     tell,
@@ -203,6 +205,7 @@ mod tests {
     fn impatient_clients_give_up_and_say_so() {
         let scenario = Scenario {
             bursts: vec![Burst {
+                class: None,
                 at_s: 1.0,
                 requests: 95,
                 within_s: 0.001,

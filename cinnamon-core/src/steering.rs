@@ -186,8 +186,9 @@ impl Steering {
 
     // ----- what happens
 
-    /// `dt_s` seconds passed with this much cost queued and these slots taken.
-    pub(crate) fn passed(&mut self, dt_s: f64, queued_cost: u64, slots: Slots) {
+    /// `dt_s` seconds passed with this much cost queued and these slots taken. Returns for how many of them the
+    /// store stood still.
+    pub(crate) fn passed(&mut self, dt_s: f64, queued_cost: u64, slots: Slots) -> f64 {
         let since = &mut self.since;
         since.seconds += dt_s;
         since.backlog_cost_s += queued_cost as f64 * dt_s;
@@ -195,14 +196,13 @@ impl Steering {
         since.used_slot_s += f64::from(slots.in_use) * dt_s;
         if slots.free() > 0 {
             self.quiet_s = 0.0;
-            return;
+            return 0.0;
         }
         since.busy_s += dt_s;
         self.quiet_s += dt_s;
-        let stalled_s = self.quiet_s - self.stall_s;
-        if stalled_s > 0.0 {
-            since.stalled_s += stalled_s.min(dt_s);
-        }
+        let stalled_s = (self.quiet_s - self.stall_s).clamp(0.0, dt_s);
+        since.stalled_s += stalled_s;
+        stalled_s
     }
 
     /// A request was offered, whatever becomes of it.
@@ -435,6 +435,11 @@ impl Steering {
         self.codel.timeout()
     }
 
+    /// What is known of the service time.
+    pub(crate) const fn service(&self) -> &ServiceSummary {
+        &self.summary
+    }
+
     pub(crate) fn newest_first(&self) -> bool {
         self.codel.newest_first()
     }
@@ -486,6 +491,8 @@ impl Steering {
     pub(crate) fn view(&self) -> crate::simulation::View {
         let figures = self.budget.figures();
         crate::simulation::View {
+            limit: 0,
+            limit_settled: 0,
             threshold: self.threshold.levels(),
             engaged: self.engaged() || !self.threshold.is_open(),
             wait_s: figures.wait_s,

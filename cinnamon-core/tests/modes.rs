@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use cinnamon_core::simulation::{Answer, Offer, Policy, Rng, VirtualController};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy, Rng, VirtualController};
 use cinnamon_core::{
     Clock, Instant, KeyHash, LaneSettings, Mode, OwnedPermit, Reason, Request, Settings, Tier,
     Verdict, VerdictCounts,
@@ -80,7 +80,7 @@ fn run(arrivals: &[Arrival], mode: Mode) -> (Vec<VerdictCounts>, usize) {
             let Some(Reverse((_, token))) = ends.pop() else {
                 break;
             };
-            controller.finish(now, token, None);
+            controller.finish(now, token, Done::SUCCESS);
         } else if now_ns == tick {
             controller.wake(now);
             counts.push(controller.snapshot().verdicts);

@@ -194,7 +194,7 @@ fn do_everything(controller: &Controller, seed: u64, steps: u32) {
             }
             10 if (n / 13).is_multiple_of(8) => {
                 let mut settings: Settings = (**controller.config()).clone();
-                settings.lanes[0].limit = 1 + (n / 104 % 8) as u32;
+                settings.lanes[0].limit = (1 + (n / 104 % 8) as u32).into();
                 settings.law = [Law::Flow, Law::Budget][(n / 104 % 2) as usize];
                 controller
                     .reconfigure(Config::new(settings).unwrap())

@@ -3,7 +3,7 @@
 mod support;
 
 use cinnamon_core::simulation::{
-    Answer, Offer, Plant, PlantKind, PlantSignal, Policy, Rng, Scenario, Service, View,
+    Answer, Done, Offer, Plant, PlantKind, PlantSignal, Policy, Rng, Scenario, Service, View,
     VirtualController, Writes,
 };
 use cinnamon_core::{Authority, ConfigError, Instant, Settings};
@@ -29,8 +29,8 @@ impl Policy for Watched {
         self.controller.cancel(now, token)
     }
 
-    fn finish(&mut self, now: Instant, token: u32, cost: Option<u32>) {
-        self.controller.finish(now, token, cost);
+    fn finish(&mut self, now: Instant, token: u32, done: Done) {
+        self.controller.finish(now, token, done);
     }
 
     fn next_wakeup(&self) -> Option<Instant> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 
-use cinnamon_core::simulation::{Answer, Offer, Policy};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy};
 use cinnamon_core::{
     AdmitOwned, BuildError, Completion, Config, ConfigError, Controller, Dynamics, Instant, Lane,
     ManualClock, Override, OwnedPermit, Reading, Rejected, Signal, Target, View,
@@ -153,11 +153,11 @@ impl Policy for Live {
         self.waiting.remove(&token).is_some()
     }
 
-    fn finish(&mut self, now: Instant, token: u32, cost: Option<u32>) {
+    fn finish(&mut self, now: Instant, token: u32, done: Done) {
         self.clock.set(now);
         if let Some(permit) = self.running.remove(&token) {
-            let done = Completion::success();
-            permit.finish(cost.map_or(done, |cost| done.cost(cost)));
+            let told = Completion::success();
+            permit.finish(done.cost.map_or(told, |cost| told.cost(cost)));
         }
     }
 

@@ -1,6 +1,7 @@
 //! The arms of a comparison: what can stand between the clients and the store.
 
 mod always_admit;
+mod auto;
 mod bucket;
 mod cinnamon;
 mod codel;
@@ -55,6 +56,9 @@ pub const ARMS: &[Arm] = &[
     flow::ARM,
     order::FIFO,
     order::LIFO,
+    auto::RIGHT,
+    auto::HALF,
+    auto::FOUR_TIMES,
     no_signals::ARM,
     always_admit::ARM,
     random_shed::ARM,
@@ -132,6 +136,7 @@ mod tests {
                 Phase::new("slow", 1.0, 0.7).capacity(0.4),
             ],
             bursts: vec![Burst {
+                class: None,
                 at_s: 2.5,
                 requests: 2_000,
                 within_s: 0.0,

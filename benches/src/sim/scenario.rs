@@ -153,6 +153,8 @@ struct PhaseFile {
     #[serde(default = "one")]
     capacity: f64,
     #[serde(default = "one")]
+    parallelism: f64,
+    #[serde(default = "one")]
     low_tiers: f64,
     #[serde(default)]
     mix: Option<[f64; TIERS]>,
@@ -361,6 +363,7 @@ impl Named {
             seconds: phase.seconds * standard.stretch,
             load: phase.load,
             capacity: phase.capacity,
+            parallelism: phase.parallelism,
             low_tiers: phase.low_tiers,
             mix: phase.mix,
         });

@@ -105,9 +105,8 @@ impl Engine {
             }
         }
         self.steering.reconfigure(new, lane);
-        if settings.limit != old.lanes[lane].limit {
-            self.set_limit(now, settings.limit);
-        }
+        let now = self.advance(now);
+        self.reconfigure_limit(now, old, new);
     }
 
     /// Puts a fault into the law.
@@ -126,6 +125,8 @@ impl Engine {
     #[cfg(feature = "test-util")]
     pub(crate) fn view(&self) -> crate::simulation::View {
         crate::simulation::View {
+            limit: self.limit,
+            limit_settled: self.settled_limit(),
             threshold: self.threshold.levels(),
             binding: match self.binding {
                 Binding::Nothing => "nothing",
@@ -157,8 +158,6 @@ impl Engine {
             threshold_levels: self.threshold.levels(),
             binding: self.binding,
             engaged_s: self.held_ns as f64 * 1e-9,
-            limit_min: self.limit,
-            limit_max: self.limit,
             shed: self.shed(),
             waited: self.waited.clone(),
             served: self.served.clone(),
@@ -169,6 +168,7 @@ impl Engine {
             .waited
             .record_zeros(slots.saturating_sub(self.waited.count()));
         self.steering.fill(&mut snapshot);
+        self.fill_limit(&mut snapshot);
         snapshot
     }
 
@@ -213,13 +213,6 @@ impl Engine {
             ..*rule
         };
         self.tenants = rules.iter().map(in_engine_time).collect();
-    }
-
-    /// Changes the number of slots. A lower limit acts as slots come back, a higher one at once.
-    pub(crate) fn set_limit(&mut self, now: Instant, limit: u32) {
-        let now = self.advance(now);
-        self.limit = limit;
-        self.dispatch(now);
     }
 
     /// Off: everything is admitted without a decision, and nobody waits.

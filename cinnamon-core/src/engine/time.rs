@@ -47,9 +47,11 @@ impl Engine {
         let dt_ns = now.nanos_since(self.now);
         self.now = now;
         if dt_ns > 0 {
-            let slots = self.slots();
-            self.steering
-                .passed(dt_ns as f64 * 1e-9, self.queue.cost(), slots);
+            let (slots, dt_s) = (self.slots(), dt_ns as f64 * 1e-9);
+            let stalled_s = self.steering.passed(dt_s, self.queue.cost(), slots);
+            let waiting = self.queue.len();
+            self.slotting
+                .passed(dt_s, slots.in_use, slots.limit, waiting, stalled_s);
         }
         now
     }

@@ -160,6 +160,13 @@ pub const METRICS: &[Metric] = &[
         "the most that it may become",
     ),
     of(
+        "cinnamon_limit_moves_total",
+        Counter,
+        "changes",
+        LANE,
+        "how often the limit changed for good, trials not counted",
+    ),
+    of(
         "cinnamon_in_use",
         Gauge,
         "requests",

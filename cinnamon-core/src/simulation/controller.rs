@@ -14,7 +14,7 @@ use crate::sampler::{SLOW_MIN_NS, SLOW_PERIODS};
 use crate::signal::selector::{LaneFlow, Selector};
 use crate::signal::{Mode, Reading, SignalFault, SignalSnapshot};
 use crate::simulation::plant::PlantSignal;
-use crate::simulation::policy::{Answer, Offer, Policy, View};
+use crate::simulation::policy::{Answer, Done, Offer, Policy, View};
 use crate::steering::Parts;
 use crate::verdict::Binding;
 
@@ -239,12 +239,14 @@ impl Policy for VirtualController {
         })
     }
 
-    fn finish(&mut self, now: Instant, token: u32, cost: Option<u32>) {
+    fn finish(&mut self, now: Instant, token: u32, done: Done) {
         for lane in &mut self.lanes {
             if let Some(ticket) = VirtualLane::entry(&mut lane.tickets, token).take() {
-                let done = Completion::success();
-                let done = cost.map_or(done, |cost| done.cost(cost));
-                lane.admission.finish(now, &ticket, Some(done));
+                let told = done.outcome.map(|outcome| {
+                    let told = Completion::new(outcome);
+                    done.cost.map_or(told, |cost| told.cost(cost))
+                });
+                lane.admission.finish(now, &ticket, told);
             }
         }
     }

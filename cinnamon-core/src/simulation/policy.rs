@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use crate::clock::Instant;
 use crate::codel::CodelState;
 use crate::config::ConfigError;
+use crate::permit::Outcome;
 use crate::priority::{Priority, Tier};
 use crate::request::Request;
 use crate::simulation::plant::PlantSignal;
@@ -24,6 +25,23 @@ pub struct Offer {
     pub lane: usize,
 }
 
+/// How a request that ran ended, as far as it is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Done {
+    /// What it cost.
+    pub cost: Option<u32>,
+    /// What came of it; `None` when its permit was only dropped.
+    pub outcome: Option<Outcome>,
+}
+
+impl Done {
+    /// It did what was asked, at a cost that is not told.
+    pub const SUCCESS: Self = Self {
+        cost: None,
+        outcome: Some(Outcome::Success),
+    };
+}
+
 /// What a policy says to an offer, or later to a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -38,6 +56,10 @@ pub enum Answer {
 /// How a policy stands; what it does not have stays at its default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct View {
+    /// The slots of the first lane; 0 where there are none.
+    pub limit: u32,
+    /// The same without a trial that is on.
+    pub limit_settled: u32,
     /// The threshold in levels, 768 when everything is let in.
     pub threshold: f64,
     /// Whether it holds anything back.
@@ -61,6 +83,8 @@ pub struct View {
 impl Default for View {
     fn default() -> Self {
         Self {
+            limit: 0,
+            limit_settled: 0,
             threshold: 768.0,
             engaged: false,
             wait_s: 0.0,
@@ -82,8 +106,8 @@ pub trait Policy: Debug + Send {
     /// A waiter gives up. `false` when it waits no longer.
     fn cancel(&mut self, now: Instant, token: u32) -> bool;
 
-    /// A request that ran is done; what it cost, if it is told.
-    fn finish(&mut self, now: Instant, token: u32, cost: Option<u32>);
+    /// A request that ran is done.
+    fn finish(&mut self, now: Instant, token: u32, done: Done);
 
     /// When [`Policy::wake`] wants to be called next. Later than the last call.
     fn next_wakeup(&self) -> Option<Instant> {

@@ -81,6 +81,24 @@ pub struct Work {
     pub times: f64,
     /// What its requests say of it.
     pub tell: Tell,
+    /// What comes of it.
+    #[serde(default)]
+    pub ends: Ends,
+}
+
+/// What comes of work that ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ends {
+    /// What was asked for.
+    #[default]
+    Success,
+    /// Nothing: not found, not allowed.
+    Failure,
+    /// Nothing, for something it needs is overloaded.
+    Overloaded,
+    /// The client has gone, and the permit was dropped.
+    Abandoned,
 }
 
 /// What a request says of its cost. The unit of cost is the mean of the cheapest class of work.
@@ -129,6 +147,8 @@ pub struct Phase {
     pub load: f64,
     /// The store's speed as a share of its full capacity.
     pub capacity: f64,
+    /// The store's room as a multiple of its parallelism; where it is not 1 there is no oracle.
+    pub parallelism: f64,
     /// Multiple of the offers of t3 to t5.
     pub low_tiers: f64,
     /// Share of offers per tier at `low_tiers` 1, if other than the scenario's.
@@ -144,6 +164,7 @@ impl Phase {
             seconds,
             load,
             capacity: 1.0,
+            parallelism: 1.0,
             low_tiers: 1.0,
             mix: None,
         }
@@ -153,6 +174,13 @@ impl Phase {
     #[must_use]
     pub const fn capacity(mut self, capacity: f64) -> Self {
         self.capacity = capacity;
+        self
+    }
+
+    /// The same while the store has room for more or fewer.
+    #[must_use]
+    pub const fn parallelism(mut self, parallelism: f64) -> Self {
+        self.parallelism = parallelism;
         self
     }
 
@@ -201,6 +229,9 @@ pub struct Burst {
     pub requests: u32,
     /// Within which time, seconds.
     pub within_s: f64,
+    /// The class of work they all are, by index; drawn like any other if absent.
+    #[serde(default)]
+    pub class: Option<u16>,
 }
 
 /// How clients behave when the answer does not come, or is no.
@@ -359,6 +390,10 @@ impl Scenario {
                 1,
                 10_000_000,
             )?;
+            if let Some(class) = burst.class {
+                let classes = self.service.work.len().max(1) as u16;
+                within(&format!("bursts[{i}].class"), class, 0, classes - 1)?;
+            }
             within(
                 &format!("bursts[{i}].within_s"),
                 burst.within_s,
@@ -395,6 +430,12 @@ impl Scenario {
             )?;
             within(&format!("phases[{i}].load"), phase.load, 0.0, 1e6)?;
             within(&format!("phases[{i}].capacity"), phase.capacity, 1e-6, 1e6)?;
+            within(
+                &format!("phases[{i}].parallelism"),
+                phase.parallelism,
+                1e-6,
+                1e6,
+            )?;
             within(&format!("phases[{i}].low_tiers"), phase.low_tiers, 0.0, 1e6)?;
             if let Some(mix) = &phase.mix {
                 check_mix(&format!("phases[{i}].mix"), mix)?;

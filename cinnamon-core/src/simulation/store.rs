@@ -128,6 +128,8 @@ pub(super) fn seconds(s: f64) -> Instant {
 #[derive(Debug)]
 pub(super) struct Store {
     parallelism: u32,
+    /// The room that there is now, as a multiple of `parallelism`.
+    room: f64,
     speed: f64,
     /// Seconds of full-speed work that each request in the store has been given since the beginning.
     progress_s: f64,
@@ -141,6 +143,7 @@ impl Store {
     pub(super) const fn new(parallelism: u32) -> Self {
         Self {
             parallelism,
+            room: 1.0,
             speed: 1.0,
             progress_s: 0.0,
             due: BinaryHeap::new(),
@@ -164,6 +167,12 @@ impl Store {
         self.plan();
     }
 
+    pub(super) fn set_room(&mut self, now: Instant, times: f64) {
+        self.advance(now);
+        self.room = times;
+        self.plan();
+    }
+
     pub(super) fn begin(&mut self, now: Instant, token: u32, work_s: f64) {
         self.advance(now);
         let due = (self.progress_s + work_s).to_bits();
@@ -180,7 +189,7 @@ impl Store {
     }
 
     fn rate(&self) -> f64 {
-        let crowd = self.due.len() as f64 / f64::from(self.parallelism);
+        let crowd = self.due.len() as f64 / (f64::from(self.parallelism) * self.room);
         self.speed / crowd.max(1.0)
     }
 

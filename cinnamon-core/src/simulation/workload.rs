@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::permit::Outcome;
 use crate::priority::{Priority, TIERS, Tier};
 use crate::request::{Class, Request};
 use crate::simulation::Rng;
-use crate::simulation::policy::priority_of;
-use crate::simulation::scenario::{Arrivals, Keys, Phase, Scenario, Shape, Tell};
+use crate::simulation::policy::{Done, priority_of};
+use crate::simulation::scenario::{Arrivals, Ends, Keys, Phase, Scenario, Shape, Tell};
 use crate::simulation::store::seconds;
 
 /// What is drawn for a request, whatever becomes of it.
@@ -33,7 +34,7 @@ pub(super) struct Workload<'a> {
     /// How many more come at `at_s`.
     left_in_batch: u32,
     /// When the requests of the bursts come, last first.
-    extra_s: Vec<f64>,
+    extra_s: Vec<(f64, Option<u16>)>,
     classes: Vec<f64>,
     class_mean_s: Vec<f64>,
     cost_unit_s: f64,
@@ -46,12 +47,13 @@ impl<'a> Workload<'a> {
             end_s += phase.seconds;
             end_s
         });
-        let mut extra_s: Vec<f64> = Vec::new();
+        let mut extra_s: Vec<(f64, Option<u16>)> = Vec::new();
         for burst in &scenario.bursts {
             let step_s = burst.within_s / f64::from(burst.requests);
-            extra_s.extend((0..burst.requests).map(|i| burst.at_s + f64::from(i) * step_s));
+            let at_s = |i: u32| burst.at_s + f64::from(i) * step_s;
+            extra_s.extend((0..burst.requests).map(|i| (at_s(i), burst.class)));
         }
-        extra_s.sort_by(|a, b| b.total_cmp(a));
+        extra_s.sort_by(|a, b| b.0.total_cmp(&a.0));
         let work = &scenario.service.work;
         let classes: Vec<f64> = work.iter().map(|class| class.share).collect();
         let shares: f64 = classes.iter().sum();
@@ -95,13 +97,17 @@ impl<'a> Workload<'a> {
     /// The next request that comes of itself, and when. In the order of time.
     pub(super) fn next(&mut self) -> Option<(Instant, Draw)> {
         let open_s = self.next_open();
-        let extra_s = self.extra_s.last().copied().filter(|&s| s < self.end_s());
+        let extra_s = self.extra_s.last().copied();
+        let extra_s = extra_s.filter(|&(s, _)| s < self.end_s());
         let at_s = match (open_s, extra_s) {
             (None, None) => return None,
-            (Some(open), Some(extra)) if open <= extra => self.take_open(open),
+            (Some(open), Some((extra, _))) if open <= extra => self.take_open(open),
             (Some(open), None) => self.take_open(open),
-            (_, Some(extra)) => {
+            (_, Some((extra, class))) => {
                 self.extra_s.pop();
+                if let Some(class) = class {
+                    return Some((seconds(extra), self.draw_of(extra, class)));
+                }
                 extra
             }
         };
@@ -127,19 +133,23 @@ impl<'a> Workload<'a> {
     }
 
     pub(super) fn draw(&mut self, now_s: f64) -> Draw {
-        let phase = self.phase_at(now_s);
-        let weights = self.weights(&self.scenario.phases[phase], now_s);
-        let tier = Tier::ALL[self.rng.weighted(&weights)];
         let class = if self.classes.len() > 1 {
             self.rng.weighted(&self.classes)
         } else {
             0
         };
+        self.draw_of(now_s, class as u16)
+    }
+
+    fn draw_of(&mut self, now_s: f64, class: u16) -> Draw {
+        let phase = self.phase_at(now_s);
+        let weights = self.weights(&self.scenario.phases[phase], now_s);
+        let tier = Tier::ALL[self.rng.weighted(&weights)];
         let draw = Draw {
             tier,
             key: self.rng.bits(),
-            class: class as u16,
-            work_s: self.class_mean_s[class] * self.scatter(),
+            class,
+            work_s: self.class_mean_s[usize::from(class)] * self.scatter(),
             lane: 0,
         };
         match &self.scenario.writes {
@@ -181,8 +191,17 @@ impl<'a> Workload<'a> {
     }
 
     /// What the request turned out to cost, if that is told.
-    pub(super) fn cost(&self, draw: &Draw) -> Option<u32> {
-        (self.tell(draw) != Tell::Nothing).then(|| self.units(draw.work_s))
+    pub(super) fn done(&self, draw: &Draw) -> Done {
+        let class = self.scenario.service.work.get(usize::from(draw.class));
+        Done {
+            cost: (self.tell(draw) != Tell::Nothing).then(|| self.units(draw.work_s)),
+            outcome: match class.map_or(Ends::Success, |class| class.ends) {
+                Ends::Success => Some(Outcome::Success),
+                Ends::Failure => Some(Outcome::Failure),
+                Ends::Overloaded => Some(Outcome::Overloaded),
+                Ends::Abandoned => None,
+            },
+        }
     }
 
     fn tell(&self, draw: &Draw) -> Tell {

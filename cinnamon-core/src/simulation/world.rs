@@ -41,6 +41,8 @@ enum Act {
     Ask,
     /// A phase begins: clients come or go.
     Staff(usize),
+    /// A phase begins: the store has room for more or fewer.
+    Room(usize),
 }
 
 pub(super) struct World<'a> {
@@ -127,6 +129,9 @@ impl<'a> World<'a> {
         if !scenario.phases.is_empty() {
             world.next_arrival = world.workload.next();
             for (phase, &start) in world.starts.clone().iter().enumerate() {
+                if scenario.phases.iter().any(|phase| phase.parallelism != 1.0) {
+                    world.plan(start, Act::Room(phase));
+                }
                 if world.workload.clients(phase) > 0 {
                     world.plan(start, Act::Staff(phase));
                 }
@@ -293,8 +298,8 @@ impl<'a> World<'a> {
         };
         self.note(4, token);
         let job = self.jobs[token as usize];
-        let cost = self.workload.cost(&job.draw);
-        self.policy.finish(self.now, token, cost);
+        let done = self.workload.done(&job.draw);
+        self.policy.finish(self.now, token, done);
         let good = self.now <= job.fate.deadline_at;
         let report = &mut self.reports[usize::from(job.fate.phase)];
         if good {
@@ -348,6 +353,12 @@ impl<'a> World<'a> {
                 self.offer(job);
             }
             Act::Ask => self.ask(),
+            Act::Room(phase) => {
+                let times = self.scenario.phases[phase].parallelism;
+                for store in &mut self.stores {
+                    store.set_room(self.now, times);
+                }
+            }
             Act::Staff(phase) => {
                 self.clients_wanted = self.workload.clients(phase);
                 while self.clients < self.clients_wanted {
@@ -439,7 +450,7 @@ impl<'a> World<'a> {
             let report = &mut self.reports[i];
             let offered = report.offers() as f64 / phase.seconds;
             let good = report.good.iter().sum::<u64>() as f64 / phase.seconds;
-            let possible = offered.min(full * phase.capacity);
+            let possible = offered.min(full * phase.capacity * phase.parallelism);
             report.goodput = if possible > 0.0 { good / possible } else { 1.0 };
             let (sum, ticks) = self.steps[i];
             report.threshold_step = sum / ticks.max(1) as f64;

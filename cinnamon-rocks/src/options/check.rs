@@ -136,9 +136,9 @@ impl StoreOptions {
                     value: lane.name.clone(),
                 });
             }
-            if lane.limit != limit {
+            if lane.limit != Limit::fixed(limit) {
                 let bound = format!("{limit}, which `{name}_limit` is");
-                return Err(refused("limit", lane.limit.to_string(), bound));
+                return Err(refused("limit", lane.limit.start().to_string(), bound));
             }
             if ![DEFAULT_SCOPE, SCOPE].contains(&lane.scope.as_str()) {
                 let bound = format!("{SCOPE:?}, the scope of both lanes of a store");

@@ -6,7 +6,7 @@
 //! hold their memory.
 
 use cinnamon_core::Instant;
-use cinnamon_core::simulation::{Answer, Offer, Policy, Scenario, View};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy, Scenario, View};
 
 use super::slots::{Line, Next};
 use super::{Arm, Kind};
@@ -100,7 +100,7 @@ impl Policy for Bucket {
         self.line.cancel(token)
     }
 
-    fn finish(&mut self, _now: Instant, _token: u32, _cost: Option<u32>) {}
+    fn finish(&mut self, _now: Instant, _token: u32, _done: Done) {}
 
     fn next_wakeup(&self) -> Option<Instant> {
         (!self.line.is_empty()).then(|| self.tokens.next_at())

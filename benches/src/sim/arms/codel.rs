@@ -6,7 +6,7 @@
 //! request may wait is fixed when it enters. Both times are longer on a slow store than Facebook's,
 //! so that the arm is no straw man there.
 
-use cinnamon_core::simulation::{Answer, Offer, Policy, Scenario, View};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy, Scenario, View};
 use cinnamon_core::{CodelState, Instant};
 
 use super::slots::{Next, Slots};
@@ -86,7 +86,7 @@ impl Policy for Codel {
         self.slots.cancel(token)
     }
 
-    fn finish(&mut self, now: Instant, _token: u32, _cost: Option<u32>) {
+    fn finish(&mut self, now: Instant, _token: u32, _done: Done) {
         let next = if self.is_standing(now) {
             Next::Newest
         } else {
@@ -161,9 +161,9 @@ mod tests {
         codel.offer(at(10), &offer(1));
         codel.offer(at(20), &offer(2));
         codel.offer(at(30), &offer(3));
-        codel.finish(at(40), 0, None);
+        codel.finish(at(40), 0, Done::SUCCESS);
         assert_eq!(answers(&mut codel), [(1, Answer::Run)]);
-        codel.finish(at(110), 1, None);
+        codel.finish(at(110), 1, Done::SUCCESS);
         assert_eq!(
             answers(&mut codel),
             [(2, Answer::Run)],
@@ -171,7 +171,7 @@ mod tests {
         );
         codel.offer(at(112), &offer(4));
         codel.offer(at(113), &offer(5));
-        codel.finish(at(114), 2, None);
+        codel.finish(at(114), 2, Done::SUCCESS);
         assert_eq!(answers(&mut codel), [(5, Answer::Run)]);
     }
 
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(answers(&mut codel), [(1, expired)]);
         assert_eq!(codel.view().codel, CodelState::Standing);
         assert!(codel.view().newest_first);
-        codel.finish(at(120), 0, None);
+        codel.finish(at(120), 0, Done::SUCCESS);
         assert_eq!(
             answers(&mut codel),
             [(3, expired), (2, Answer::Run)],

@@ -1,7 +1,7 @@
 //! A fixed limit, an endless queue before it, and nobody refused: the plain worker pool.
 
 use cinnamon_core::Instant;
-use cinnamon_core::simulation::{Answer, Offer, Policy};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy};
 
 use super::slots::{Next, Slots};
 use super::{Arm, Kind};
@@ -38,7 +38,7 @@ impl Policy for Fixed {
         self.slots.cancel(token)
     }
 
-    fn finish(&mut self, now: Instant, _token: u32, _cost: Option<u32>) {
+    fn finish(&mut self, now: Instant, _token: u32, _done: Done) {
         self.slots.finish(now, Next::Oldest);
     }
 

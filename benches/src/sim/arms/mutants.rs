@@ -2,7 +2,7 @@
 
 use cinnamon_core::config::{DEFAULT_KI_PER_S, DEFAULT_KP};
 use cinnamon_core::simulation::{Defect, Policy, Scenario, VirtualController};
-use cinnamon_core::{ConfigError, Settings};
+use cinnamon_core::{ConfigError, Limit, Settings};
 
 use super::{Arm, Kind, cinnamon};
 
@@ -53,7 +53,7 @@ pub(super) const TEN_TIMES_SLOTS: Arm = Arm {
     build: |scenario| {
         altered(scenario, |settings| {
             for lane in &mut settings.lanes {
-                lane.limit = lane.limit.saturating_mul(TOO_MUCH as u32);
+                lane.limit = Limit::fixed(lane.limit.start().saturating_mul(TOO_MUCH as u32));
             }
         })
     },

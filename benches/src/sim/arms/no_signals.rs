@@ -1,7 +1,7 @@
 //! Cinnamon that is given no signals: what they are worth.
 
 use cinnamon_core::Instant;
-use cinnamon_core::simulation::{Answer, Offer, Policy, View, VirtualController};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy, View, VirtualController};
 
 use super::{Arm, Kind, cinnamon};
 
@@ -28,8 +28,8 @@ impl Policy for Deaf {
         self.0.cancel(now, token)
     }
 
-    fn finish(&mut self, now: Instant, token: u32, cost: Option<u32>) {
-        self.0.finish(now, token, cost);
+    fn finish(&mut self, now: Instant, token: u32, done: Done) {
+        self.0.finish(now, token, done);
     }
 
     fn next_wakeup(&self) -> Option<Instant> {

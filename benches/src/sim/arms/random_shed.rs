@@ -5,7 +5,7 @@
 //! whom. It knows neither bursts, nor retries, nor the on and off within a phase: those meet its
 //! queue. While the store stops it sheds everybody, though the queue could bear a short stop.
 
-use cinnamon_core::simulation::{Answer, Offer, Phase, Policy, Rng, Scenario, Speed};
+use cinnamon_core::simulation::{Answer, Done, Offer, Phase, Policy, Rng, Scenario, Speed};
 use cinnamon_core::{Instant, Reason, TIERS, Tier};
 
 use super::always_admit::queue_len_max;
@@ -107,7 +107,7 @@ impl Policy for RandomShed {
         self.slots.cancel(token)
     }
 
-    fn finish(&mut self, now: Instant, _token: u32, _cost: Option<u32>) {
+    fn finish(&mut self, now: Instant, _token: u32, _done: Done) {
         self.slots.finish(now, Next::Oldest);
     }
 
