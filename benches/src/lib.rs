@@ -6,5 +6,6 @@
 
 pub mod alerts;
 pub mod endpoint;
+pub mod limits;
 pub mod sim;
 pub mod top;

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use cinnamon_lab::{alerts, sim, top};
+use cinnamon_lab::{alerts, limits, sim, top};
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -38,6 +38,10 @@ enum Command {
     ///
     /// Exits with 0 when Cinnamon held every bar, 1 when it missed one, 2 when there is no outcome.
     Sim(sim::command::Options),
+    /// Find the number of slots in virtual time: Auto beside the limiters it is measured against.
+    ///
+    /// Exits with 0 when Auto held every bar and the controls failed, 1 when not, 2 when there is no outcome.
+    Limits(limits::Options),
     /// Drive a controller through trouble in virtual time: does the one alert fire that should?
     ///
     /// Needs `promtool`. Exits with 0 when exactly the alerts fired that should, 1 when not, 2 when there is no outcome.
@@ -73,6 +77,10 @@ const EXPERIMENTS: &[(&str, &str)] = &[
         "runs the engine in virtual time against a perfect shedder and the systems it replaces",
     ),
     (
+        "limits",
+        "finds the number of slots, beside the limiters that are measured against",
+    ),
+    (
         "alerts",
         "makes every alert of docs/alerts.yml fire, and sees that no other does",
     ),
@@ -103,6 +111,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Sim(options) => sim::command::main(&options),
+        Command::Limits(options) => limits::main(&options),
         Command::Alerts(options) => alerts::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
