@@ -1,14 +1,12 @@
 //! The share of work that fails because something it needs is overloaded: [`Errors`].
 
-use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cinnamon_core::{
-    Authority, Dynamics, Instant, LaneView, Reading, Scope, Signal, Symptom, View,
-};
+use cinnamon_core::{Authority, Dynamics, Instant, Reading, Scope, Signal, Symptom, View};
 
 use crate::setting::SettingError;
+use crate::share::{self, ShareWindow};
 
 /// Share of overload-type outcomes at pressure 1.0: below it are the timeouts and conflicts of a normal
 /// day. It is also the share from which a lane's errors confirm other signals.
@@ -17,19 +15,14 @@ pub const DEFAULT_ERROR_SHARE: f64 = 0.05;
 pub const DEFAULT_ERROR_COMPLETIONS: u32 = 20;
 /// How far back a share looks: long enough for a hundred completions at a hundred a second, short enough to
 /// follow an overload.
-pub const ERROR_WINDOW: Duration = Duration::from_secs(1);
+pub const ERROR_WINDOW: Duration = share::WINDOW;
 /// How far back it looks at most, while completions are few: what is older than a caller's patience is
 /// another incident.
-pub const ERROR_WINDOW_MAX: Duration = Duration::from_secs(5);
+pub const ERROR_WINDOW_MAX: Duration = share::WINDOW_MAX;
 /// The time constant it declares: twice its usual window, since the window grows where completions are few,
 /// and too long a time is the cheaper error.
 pub const ERROR_TAU: Duration = Duration::from_secs(2);
 
-/// A share over the target is believed but for so many standard errors of it: three are chance once in
-/// seven hundred looks, and a signal looks ten times a second.
-const SIGMAS: f64 = 3.0;
-/// Counts are kept so many to a window.
-const MARKS_PER_WINDOW: u64 = 20;
 /// Least and greatest target: a request in a thousand, which takes three thousand completions to tell
 /// from chance, and one in two.
 const TARGET_SHARE: RangeInclusive<f64> = 1e-3..=0.5;
@@ -81,15 +74,7 @@ pub struct Errors {
     scope: Scope,
     target_share: f64,
     completions_min: u32,
-    marks: VecDeque<Mark>,
-}
-
-/// What had finished at some time.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    at: Instant,
-    total: u64,
-    overloaded: u64,
+    window: ShareWindow,
 }
 
 impl Errors {
@@ -100,7 +85,7 @@ impl Errors {
             scope: Scope::All,
             target_share: DEFAULT_ERROR_SHARE,
             completions_min: DEFAULT_ERROR_COMPLETIONS,
-            marks: VecDeque::new(),
+            window: ShareWindow::new(),
         }
     }
 
@@ -151,73 +136,11 @@ impl Errors {
         self.completions_min = completions;
         Ok(self)
     }
-
-    /// The share over the latest window that says enough, as far as chance does not explain it.
-    fn share(&self, here: &Mark) -> f64 {
-        let least = f64::from(self.completions_min);
-        let window_ns = ERROR_WINDOW.as_nanos() as u64;
-        let enough = |mark: &&Mark| {
-            here.at.nanos_since(mark.at) >= window_ns && (here.total - mark.total) as f64 >= least
-        };
-        let since = self.marks.iter().rev().find(enough);
-        let Some(since) = since.or(self.marks.front()) else {
-            return 0.0;
-        };
-        let completions = ((here.total - since.total) as f64).max(least);
-        let share = (here.overloaded - since.overloaded) as f64 / completions;
-        let target = self.target_share;
-        if share <= target {
-            return share;
-        }
-        let sigma = (target * (1.0 - target) / completions).sqrt();
-        (share - SIGMAS * sigma).max(target)
-    }
-
-    /// Keeps `here` for later, and no more marks than are of use.
-    fn remember(&mut self, here: Mark) {
-        let spacing_ns = ERROR_WINDOW.as_nanos() as u64 / MARKS_PER_WINDOW;
-        let early = |last: &Mark| here.at.nanos_since(last.at) < spacing_ns;
-        if !self.marks.back().is_some_and(early) {
-            self.marks.push_back(here);
-        }
-        // The youngest of those that are too old is the far end of the longest window.
-        while self.marks.get(1).is_some_and(|mark| mark.is_old(here.at)) {
-            self.marks.pop_front();
-        }
-    }
 }
 
 impl Default for Errors {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Mark {
-    fn of<'a>(at: Instant, lanes: impl Iterator<Item = &'a LaneView>) -> Self {
-        let none = Self {
-            at,
-            total: 0,
-            overloaded: 0,
-        };
-        lanes.fold(none, |sum, lane| Self {
-            at,
-            total: sum.total + lane.finished.total(),
-            overloaded: sum.overloaded + lane.finished.overloaded,
-        })
-    }
-
-    fn is_old(&self, now: Instant) -> bool {
-        now.since(self.at) >= ERROR_WINDOW_MAX
-    }
-
-    /// Whether what lies between `last` and this can be told.
-    fn follows(&self, last: &Self) -> bool {
-        self.at >= last.at
-            && !last.is_old(self.at)
-            // Of a lane that has failed nothing is known, and its counts read as zero.
-            && self.total >= last.total
-            && self.overloaded >= last.overloaded
     }
 }
 
@@ -252,19 +175,23 @@ impl Signal for Errors {
 
     fn sample(&mut self, now: Instant, view: &View) -> Reading {
         let lanes = view.lanes.iter().filter(|lane| self.scope.covers(lane));
-        let here = Mark::of(now, lanes);
-        // After a time in which it was off, or the clock was set back, it begins anew.
-        if self.marks.back().is_some_and(|last| !here.follows(last)) {
-            self.marks.clear();
-        }
-        let share = self.share(&here);
-        self.remember(here);
+        let (total, overloaded) = lanes.fold((0_u64, 0_u64), |(total, overloaded), lane| {
+            let finished = lane.finished;
+            (
+                total.saturating_add(finished.total()),
+                overloaded.saturating_add(finished.overloaded),
+            )
+        });
+        let (least, target) = (self.completions_min, self.target_share);
+        let share = self.window.share(now, total, overloaded, least, target);
         Reading::pressure(share / self.target_share)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cinnamon_core::LaneView;
+
     use super::*;
 
     /// A signal, and a lane `write` (beside a lane `read` that always fails) to feed it.
@@ -362,14 +289,14 @@ mod tests {
         assert!(bench.run(2.0, 0, 50) > 1.0);
         bench.now = Instant::ZERO;
         assert_eq!(bench.run(0.1, 0, 50), 0.0);
-        assert!(bench.signal.marks.len() <= 2);
+        assert!(bench.signal.window.len() <= 2);
     }
 
     #[test]
     fn it_keeps_no_more_than_it_needs() {
         let mut bench = Bench::writes();
         bench.run(60.0, 10, 0);
-        assert!(bench.signal.marks.len() <= 102, "five seconds of marks");
+        assert!(bench.signal.window.len() <= 102, "five seconds of marks");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
 //! | [`Push`] | a gauge that others feed |
 //! | [`Ramp`], [`LogRamp`] | from a gauge to a pressure, by a soft and a hard limit |
+//! | [`Smoothed`], [`Debounced`], [`Hysteresis`], [`ConfirmedBy`], [`MaxOf`], [`StaleAfter`] | signals made of signals |
 //!
 //! Every signal documents what it measures, its unit, what one sample costs and when it lies.
 //!
@@ -17,16 +18,24 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod combine;
 mod errors;
+mod latency;
 mod memory;
 mod push;
 mod ramp;
 mod setting;
+mod share;
 
+pub use combine::{
+    ConfirmedBy, DEBOUNCE_MAX, DWELL_MAX, Debounced, Hysteresis, MaxOf, SMOOTHING_MAX,
+    SMOOTHING_MIN, STALE_AFTER_MAX, STALE_AFTER_MIN, Smoothed, StaleAfter,
+};
 pub use errors::{
     DEFAULT_ERROR_COMPLETIONS, DEFAULT_ERROR_SHARE, ERROR_TAU, ERROR_WINDOW, ERROR_WINDOW_MAX,
     Errors,
 };
+pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};
 pub use memory::{
     CgroupUsage, DEFAULT_CGROUP_HARD, DEFAULT_CGROUP_SOFT, DEFAULT_MEMORY_TAU, Memory,
     MemoryBuilder, MemoryError, MemoryUsage,

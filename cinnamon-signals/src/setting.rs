@@ -1,5 +1,8 @@
 //! What a signal's settings may not be.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use crate::ramp::RampError;
 
 /// A setting of a signal that cannot be.
@@ -32,4 +35,33 @@ pub enum SettingError {
         /// What it could measure.
         wanted: &'static str,
     },
+}
+
+/// `value`, if it lies in `range`; `bound` says so in words.
+pub(crate) fn within(
+    setting: &'static str,
+    value: f64,
+    range: RangeInclusive<f64>,
+    bound: &'static str,
+) -> Result<f64, SettingError> {
+    if range.contains(&value) {
+        Ok(value)
+    } else {
+        Err(SettingError::OutOfBounds {
+            setting,
+            value,
+            bound,
+        })
+    }
+}
+
+/// The same of a time, in seconds.
+pub(crate) fn time_within(
+    setting: &'static str,
+    value: Duration,
+    range: RangeInclusive<Duration>,
+    bound: &'static str,
+) -> Result<Duration, SettingError> {
+    let seconds = range.start().as_secs_f64()..=range.end().as_secs_f64();
+    within(setting, value.as_secs_f64(), seconds, bound).map(|_| value)
 }
