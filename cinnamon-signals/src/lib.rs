@@ -7,6 +7,10 @@
 //! |---|---|
 //! | [`Memory`] | memory of the process and of its cgroup, against soft and hard limits |
 //! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
+//! | [`Cpu`] | how busy the cores are, and a cascade of what is not let in then |
+//! | [`Pressure`] | time that tasks lose for want of a core, a disk or memory, as the kernel counts it |
+//! | [`StealTime`] | time that the host gave to others |
+//! | [`AcceptQueue`] | connections that wait to be accepted |
 //! | [`Push`] | a gauge that others feed |
 //! | [`Ramp`], [`LogRamp`] | from a gauge to a pressure, by a soft and a hard limit |
 //! | [`Smoothed`], [`Debounced`], [`Hysteresis`], [`ConfirmedBy`], [`MaxOf`], [`StaleAfter`] | signals made of signals |
@@ -19,13 +23,18 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod combine;
+mod common;
 mod errors;
 mod latency;
+mod least;
 mod memory;
 mod push;
 mod ramp;
 mod setting;
 mod share;
+mod system;
+mod window;
+mod world;
 
 pub use combine::{
     ConfirmedBy, DEBOUNCE_MAX, DWELL_MAX, Debounced, Hysteresis, MaxOf, SMOOTHING_MAX,
@@ -43,3 +52,9 @@ pub use memory::{
 pub use push::{Push, PushHandle};
 pub use ramp::{LogRamp, Ramp, RampError};
 pub use setting::SettingError;
+pub use system::{
+    ACCEPT_QUEUE_WINDOW, AcceptQueue, CPU_WINDOW, Cpu, DEFAULT_ACCEPT_QUEUE_PERIOD,
+    DEFAULT_ACCEPT_QUEUE_SHARE, DEFAULT_CPU_FROM, DEFAULT_CPU_PRESSURE, DEFAULT_CPU_TO,
+    DEFAULT_IO_PRESSURE, DEFAULT_MEMORY_PRESSURE, DEFAULT_STEAL_SHARE, PRESSURE_WINDOW, Pressure,
+    STEAL_WINDOW, StealTime,
+};

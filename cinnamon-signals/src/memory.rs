@@ -12,6 +12,7 @@ use cinnamon_core::{Authority, DEFAULT_PERIOD, Dynamics, Instant, Reading, Scope
 use crate::ramp::Ramp;
 use crate::setting::SettingError;
 use files::Files;
+pub(crate) use parse::levels;
 
 /// Soft limit of a cgroup, as a share of its own: what runs at that moment can still grow by a fifth before
 /// the kernel kills the process.

@@ -58,7 +58,7 @@ pub(super) fn own_cgroups(text: &str) -> OwnCgroups<'_> {
 
 /// A cgroup's path and those of all that contain it, itself first and `/` last, without the leading slash.
 /// Of a path that leads out of what this process can see (`/../other`) only `/` is of use.
-pub(super) fn levels(path: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn levels(path: &str) -> impl Iterator<Item = &str> {
     let path = path.trim_matches('/');
     let outside = path.split('/').any(|part| part == "..");
     let first = if outside { "" } else { path };
