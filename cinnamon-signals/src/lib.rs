@@ -7,6 +7,8 @@
 //! |---|---|
 //! | [`Memory`] | memory of the process and of its cgroup, against soft and hard limits |
 //! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
+//! | [`Heartbeat`] | starvation of the processor, confirmed by latency |
+//! | [`StallTime`] | the share of time lost to stalls, confirmed by latency |
 //! | [`Cpu`] | how busy the cores are, and a cascade of what is not let in then |
 //! | [`Pressure`] | time that tasks lose for want of a core, a disk or memory, as the kernel counts it |
 //! | [`StealTime`] | time that the host gave to others |
@@ -25,6 +27,7 @@
 mod combine;
 mod common;
 mod errors;
+mod heartbeat;
 mod latency;
 mod least;
 mod memory;
@@ -32,6 +35,7 @@ mod push;
 mod ramp;
 mod setting;
 mod share;
+mod stall_time;
 mod system;
 mod window;
 mod world;
@@ -44,6 +48,9 @@ pub use errors::{
     DEFAULT_ERROR_COMPLETIONS, DEFAULT_ERROR_SHARE, ERROR_TAU, ERROR_WINDOW, ERROR_WINDOW_MAX,
     Errors,
 };
+pub use heartbeat::{
+    DEFAULT_HEARTBEAT_P99, DEFAULT_HEARTBEAT_WINDOWS, HEARTBEAT_SLEEP, HEARTBEAT_WINDOW, Heartbeat,
+};
 pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};
 pub use memory::{
     CgroupUsage, DEFAULT_CGROUP_HARD, DEFAULT_CGROUP_SOFT, DEFAULT_MEMORY_TAU, Memory,
@@ -52,6 +59,9 @@ pub use memory::{
 pub use push::{Push, PushHandle};
 pub use ramp::{LogRamp, Ramp, RampError};
 pub use setting::SettingError;
+pub use stall_time::{
+    DEFAULT_STALL_TIERS, STALL_TIERS_MAX, STALL_WINDOW, StallHandle, StallTier, StallTime,
+};
 pub use system::{
     ACCEPT_QUEUE_WINDOW, AcceptQueue, CPU_WINDOW, Cpu, DEFAULT_ACCEPT_QUEUE_PERIOD,
     DEFAULT_ACCEPT_QUEUE_SHARE, DEFAULT_CPU_FROM, DEFAULT_CPU_PRESSURE, DEFAULT_CPU_TO,

@@ -139,6 +139,12 @@ impl Pressure {
         self
     }
 
+    /// What some task lost since the counter began.
+    pub(crate) fn some_lost(&mut self) -> Option<Duration> {
+        self.resource.line = "some";
+        self.lost_us().ok().map(Duration::from_micros)
+    }
+
     /// What the tasks lost since the counter began, microseconds.
     fn lost_us(&mut self) -> Result<u64, Missing> {
         let line = self.resource.line;
