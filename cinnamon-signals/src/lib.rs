@@ -7,6 +7,11 @@
 //! |---|---|
 //! | [`Memory`] | memory of the process and of its cgroup, against soft and hard limits |
 //! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
+//! | [`LatencySlo`] | the share of requests slower than was promised, here and in backing stores |
+//! | [`QueueWait`] | how long work waits in pools that are not lanes |
+//! | [`Inflight`] | work in flight in the whole process, over several controllers and pools |
+//! | [`WriteBytes`] | bytes of writes per second, against what the store carries off |
+//! | [`FollowerLag`] | how far followers are behind |
 //! | [`Heartbeat`] | starvation of the processor, confirmed by latency |
 //! | [`StallTime`] | the share of time lost to stalls, confirmed by latency |
 //! | [`Cpu`] | how busy the cores are, and a cascade of what is not let in then |
@@ -27,11 +32,15 @@
 mod combine;
 mod common;
 mod errors;
+mod follower_lag;
 mod heartbeat;
+mod inflight;
 mod latency;
+mod latency_slo;
 mod least;
 mod memory;
 mod push;
+mod queue_wait;
 mod ramp;
 mod setting;
 mod share;
@@ -39,6 +48,7 @@ mod stall_time;
 mod system;
 mod window;
 mod world;
+mod write_bytes;
 
 pub use combine::{
     ConfirmedBy, DEBOUNCE_MAX, DWELL_MAX, Debounced, Hysteresis, MaxOf, SMOOTHING_MAX,
@@ -48,15 +58,27 @@ pub use errors::{
     DEFAULT_ERROR_COMPLETIONS, DEFAULT_ERROR_SHARE, ERROR_TAU, ERROR_WINDOW, ERROR_WINDOW_MAX,
     Errors,
 };
+pub use follower_lag::{
+    DEFAULT_LAG_DELAY, DEFAULT_LAG_SILENT_AFTER, DEFAULT_LAG_TARGET, Follower, FollowerLag,
+    Followers, LagReport, LagStatistic,
+};
 pub use heartbeat::{
     DEFAULT_HEARTBEAT_P99, DEFAULT_HEARTBEAT_WINDOWS, HEARTBEAT_SLEEP, HEARTBEAT_WINDOW, Heartbeat,
 };
+pub use inflight::{INFLIGHT_TAU, Inflight, InflightBudget, InflightPool, InflightWork};
 pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};
+pub use latency_slo::{
+    DEFAULT_SLO_MAX_SHARE, DEFAULT_SLO_TARGET_SHARE, LatencySlo, SLO_COMPLETIONS, SLO_REPORT_VALID,
+    SLO_WINDOW, SLOS_MAX, Slo, SloHandle,
+};
 pub use memory::{
     CgroupUsage, DEFAULT_CGROUP_HARD, DEFAULT_CGROUP_SOFT, DEFAULT_MEMORY_TAU, Memory,
     MemoryBuilder, MemoryError, MemoryUsage,
 };
 pub use push::{Push, PushHandle};
+pub use queue_wait::{
+    DEFAULT_QUEUE_WAIT_TARGET, QUEUE_WAIT_WINDOW, QueueWait, QueueWaitHandle, QueuedWork,
+};
 pub use ramp::{LogRamp, Ramp, RampError};
 pub use setting::SettingError;
 pub use stall_time::{
@@ -67,4 +89,7 @@ pub use system::{
     DEFAULT_ACCEPT_QUEUE_SHARE, DEFAULT_CPU_FROM, DEFAULT_CPU_PRESSURE, DEFAULT_CPU_TO,
     DEFAULT_IO_PRESSURE, DEFAULT_MEMORY_PRESSURE, DEFAULT_STEAL_SHARE, PRESSURE_WINDOW, Pressure,
     STEAL_WINDOW, StealTime,
+};
+pub use write_bytes::{
+    AdmittedWrite, SUSTAINED_MEMORY, Sustained, WRITE_BYTES_WINDOW, WriteBytes, WriteBytesHandle,
 };
