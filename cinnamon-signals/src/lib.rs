@@ -11,6 +11,8 @@
 //! | [`QueueWait`] | how long work waits in pools that are not lanes |
 //! | [`Inflight`] | work in flight in the whole process, over several controllers and pools |
 //! | [`WriteBytes`] | bytes of writes per second, against what the store carries off |
+//! | [`HotKeys`] | keys that get more than their share, and who they are |
+//! | `Tasks`, with the feature `tokio` | tasks of a tokio runtime |
 //! | [`FollowerLag`] | how far followers are behind |
 //! | [`Heartbeat`] | starvation of the processor, confirmed by latency |
 //! | [`StallTime`] | the share of time lost to stalls, confirmed by latency |
@@ -34,6 +36,7 @@ mod common;
 mod errors;
 mod follower_lag;
 mod heartbeat;
+mod hot_keys;
 mod inflight;
 mod latency;
 mod latency_slo;
@@ -46,6 +49,8 @@ mod setting;
 mod share;
 mod stall_time;
 mod system;
+#[cfg(feature = "tokio")]
+mod tasks;
 mod window;
 mod world;
 mod write_bytes;
@@ -64,6 +69,9 @@ pub use follower_lag::{
 };
 pub use heartbeat::{
     DEFAULT_HEARTBEAT_P99, DEFAULT_HEARTBEAT_WINDOWS, HEARTBEAT_SLEEP, HEARTBEAT_WINDOW, Heartbeat,
+};
+pub use hot_keys::{
+    DEFAULT_HOT_KEY_SHARE, HOT_KEY_PEERS, HOT_KEY_SHARE_MIN, HOT_KEYS_MAX, HotKeys, HotKeysHandle,
 };
 pub use inflight::{INFLIGHT_TAU, Inflight, InflightBudget, InflightPool, InflightWork};
 pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};
@@ -90,6 +98,8 @@ pub use system::{
     DEFAULT_IO_PRESSURE, DEFAULT_MEMORY_PRESSURE, DEFAULT_STEAL_SHARE, PRESSURE_WINDOW, Pressure,
     STEAL_WINDOW, StealTime,
 };
+#[cfg(feature = "tokio")]
+pub use tasks::{TASKS_TAU, Tasks};
 pub use write_bytes::{
     AdmittedWrite, SUSTAINED_MEMORY, Sustained, WRITE_BYTES_WINDOW, WriteBytes, WriteBytesHandle,
 };
