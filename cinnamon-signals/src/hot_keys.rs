@@ -33,6 +33,8 @@ pub const HOT_KEYS_MAX: usize = 8;
 const KEYS_MIN: u64 = 500;
 /// A share is believed but for so many standard errors of it.
 const SIGMAS: f64 = 3.0;
+/// And a peer is taken for so many standard errors more.
+const PEER_SIGMAS: f64 = 2.0;
 /// Lanes are busy when in this share of the last looks they were full or somebody waited.
 const BUSY: f64 = 0.5;
 /// The mean over those looks.
@@ -173,7 +175,9 @@ impl HotKeys {
         for (i, &(key, count)) in top.keys.iter().enumerate().take(HOT_KEYS_MAX) {
             let share = (count as f64 / seen).min(1.0);
             let sure = share - SIGMAS * (share * (1.0 - share) / seen).sqrt();
-            let stands_out = count as f64 >= HOT_KEY_PEERS * peers(&top.keys, i);
+            // Few come of each peer: of their count as much is believed as chance may have hidden.
+            let peers = peers(&top.keys, i);
+            let stands_out = count as f64 >= HOT_KEY_PEERS * (peers + PEER_SIGMAS * peers.sqrt());
             let named = stands_out && sure >= HOT_KEY_SHARE_MIN;
             let of_rate = self.rate_max.map_or(0.0, |most| sure * per_s / most);
             if !named && of_rate < 1.0 {

@@ -31,6 +31,8 @@
 
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(test)]
+mod calm;
 mod combine;
 mod common;
 mod errors;
@@ -93,7 +95,7 @@ pub use stall_time::{
     DEFAULT_STALL_TIERS, STALL_TIERS_MAX, STALL_WINDOW, StallHandle, StallTier, StallTime,
 };
 pub use system::{
-    ACCEPT_QUEUE_WINDOW, AcceptQueue, CPU_WINDOW, Cpu, DEFAULT_ACCEPT_QUEUE_PERIOD,
+    ACCEPT_QUEUE_WINDOW, AcceptQueue, CPU_STANDS, CPU_WINDOW, Cpu, DEFAULT_ACCEPT_QUEUE_PERIOD,
     DEFAULT_ACCEPT_QUEUE_SHARE, DEFAULT_CPU_FROM, DEFAULT_CPU_PRESSURE, DEFAULT_CPU_TO,
     DEFAULT_IO_PRESSURE, DEFAULT_MEMORY_PRESSURE, DEFAULT_STEAL_SHARE, PRESSURE_WINDOW, Pressure,
     STEAL_WINDOW, StealTime,

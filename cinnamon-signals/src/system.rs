@@ -13,7 +13,7 @@ use crate::world::{Missing, World, own_cgroup};
 pub use accept_queue::{
     ACCEPT_QUEUE_WINDOW, AcceptQueue, DEFAULT_ACCEPT_QUEUE_PERIOD, DEFAULT_ACCEPT_QUEUE_SHARE,
 };
-pub use cpu::{CPU_WINDOW, Cpu, DEFAULT_CPU_FROM, DEFAULT_CPU_TO};
+pub use cpu::{CPU_STANDS, CPU_WINDOW, Cpu, DEFAULT_CPU_FROM, DEFAULT_CPU_TO};
 pub use psi::{
     DEFAULT_CPU_PRESSURE, DEFAULT_IO_PRESSURE, DEFAULT_MEMORY_PRESSURE, PRESSURE_WINDOW, Pressure,
 };

@@ -13,6 +13,9 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(crate) struct World {
     root: PathBuf,
     text: String,
+    /// Files that are not on a disk.
+    #[cfg(test)]
+    feigned: Option<tests::Feigned>,
 }
 
 impl World {
@@ -24,6 +27,8 @@ impl World {
         Self {
             root: root.to_owned(),
             text: String::new(),
+            #[cfg(test)]
+            feigned: None,
         }
     }
 
@@ -36,6 +41,10 @@ impl World {
     ) -> Result<T, Missing> {
         if !cfg!(target_os = "linux") {
             return Err(Missing::Other("only Linux tells it".to_owned()));
+        }
+        #[cfg(test)]
+        if let Some(feigned) = &self.feigned {
+            return feigned.look(path.as_ref(), parse);
         }
         let path = self.root.join(path);
         self.text.clear();
@@ -95,11 +104,41 @@ pub(crate) fn own_cgroup<'a>(text: &'a str, controller: &str) -> Option<&'a str>
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::HashMap;
     use std::fs;
+    use std::sync::{Arc, Mutex};
 
     use tempfile::TempDir;
 
     use super::*;
+
+    /// Files that are not on a disk, for tests with a great many samples.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Feigned(Arc<Mutex<HashMap<PathBuf, String>>>);
+
+    impl Feigned {
+        pub(crate) fn world(&self) -> World {
+            World {
+                feigned: Some(self.clone()),
+                ..World::new()
+            }
+        }
+
+        pub(crate) fn write(&self, path: &str, text: String) {
+            self.0.lock().unwrap().insert(PathBuf::from(path), text);
+        }
+
+        pub(crate) fn look<T>(
+            &self,
+            path: &Path,
+            parse: impl FnOnce(&str) -> Option<T>,
+        ) -> Result<T, Missing> {
+            let files = self.0.lock().unwrap();
+            let text = files.get(path);
+            let text = text.ok_or_else(|| Missing::File("no such file".to_owned()))?;
+            parse(text).ok_or_else(|| Missing::Other("it holds something else".to_owned()))
+        }
+    }
 
     /// Files with these texts below a root of their own.
     pub(crate) fn tree(files: &[(&str, &str)]) -> TempDir {

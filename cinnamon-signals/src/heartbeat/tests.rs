@@ -103,6 +103,30 @@ fn no_pause_shorter_than_eight_seconds_fires_whatever_latency_says() {
 }
 
 #[test]
+fn a_day_of_noise_and_pauses_does_not_fire_whatever_latency_says() {
+    let mut rng = crate::calm::Rng(15);
+    let mut bench = Bench::new();
+    bench.run(60, HEARTBEAT_SLEEP, 1);
+    *bench.latency_s.lock().unwrap() = 10.0;
+    let until = bench.now.after(Duration::from_secs(24 * 3_600));
+    let mut next_pause = bench.now;
+    while bench.now < until {
+        let mut took_s = 0.010 + 0.002 * rng.unit();
+        if bench.now >= next_pause {
+            took_s += 0.010 + 0.390 * rng.unit();
+            next_pause = bench
+                .now
+                .after(Duration::from_secs_f64(0.5 + 3.0 * rng.unit()));
+        }
+        bench.beat(Duration::from_secs_f64(took_s));
+    }
+    assert_eq!(
+        bench.fired_at, None,
+        "a pause in every other second, all day"
+    );
+}
+
+#[test]
 fn the_percentile_is_of_the_beats_and_a_clock_set_back_begins_anew() {
     let mut beats = Beats::new(DEFAULT_HEARTBEAT_P99);
     let mut at = Instant::from_nanos(5);

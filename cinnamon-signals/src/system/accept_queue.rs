@@ -102,6 +102,12 @@ impl AcceptQueue {
         Ok(self)
     }
 
+    #[cfg(test)]
+    pub(crate) fn world(mut self, world: World) -> Self {
+        self.world = world;
+        self
+    }
+
     /// Looks for `proc` in this directory instead of in `/`.
     pub fn root(mut self, root: impl AsRef<Path>) -> Self {
         self.world = World::at(root.as_ref());

@@ -8,6 +8,7 @@ use cinnamon_core::{Authority, Dynamics, Instant, Priority, Reading, Signal, Vie
 
 use super::{CpuTimes, V2, cpu_times, own_cgroup_dirs};
 use crate::common::{Common, common_answers, common_setters};
+use crate::least::Least;
 use crate::setting::{SettingError, within};
 use crate::window::Window;
 use crate::world::{Missing, World, number};
@@ -18,8 +19,11 @@ pub const DEFAULT_CPU_FROM: f64 = 0.8;
 /// Utilisation at which all that the cascade may refuse is refused, and pressure 1.0: from there on cores are what
 /// requests wait for.
 pub const DEFAULT_CPU_TO: f64 = 0.95;
-/// Utilisation is taken over this: a pause or a burst of 400 ms is a fifth of it.
+/// Utilisation is taken over this, …
 pub const CPU_WINDOW: Duration = Duration::from_secs(2);
+/// … and the least of such within this counts: what a pause of 400 ms has held up keeps the cores of a node that is 70 %
+/// busy wholly busy for a second, and that must not reach the cascade.
+pub const CPU_STANDS: Duration = Duration::from_secs(5);
 
 /// One more than the number of the least important priority, …
 const LEVELS: u16 = 768;
@@ -31,7 +35,8 @@ const LAST: u16 = 256;
 ///
 /// - **Measures** busy time over all time of the machine (`/proc/stat`, stolen time counts as busy), and, where the
 ///   process's cgroup or one around it has a quota, what that cgroup used over what it may use (v2 `cpu.stat` and
-///   `cpu.max`, v1 `cpuacct.usage` and `cpu.cfs_quota_us`); over the last [`CPU_WINDOW`]. The greater counts.
+///   `cpu.max`, v1 `cpuacct.usage` and `cpu.cfs_quota_us`); over the last [`CPU_WINDOW`]. The greater counts,
+///   and of that the least within [`CPU_STANDS`].
 /// - **Says** a *cut* while it is between *from* and *to*: the share of that way is the share of t5 to t2 that is not let
 ///   in, from the least important priority on, so t5 is gone before t4 is touched. Its *pressure* is the utilisation
 ///   over *to*, which is under 1.0 all that way; only beyond it does the law hold the utilisation there, whatever tier
@@ -41,10 +46,10 @@ const LAST: u16 = 256;
 /// - **Lies** about whose work it is: backups, compactions and neighbours in the machine are busy too, and a spinning
 ///   thread looks like work. Full cores are no overload by themselves; batch work fills them by design, so run
 ///   it at a low tier, or raise *from*. With simultaneous multithreading 60 % may be all there is.
-/// - **Dynamics** are settling, with its window. **Authority** is [`Authority::Inferring`].
+/// - **Dynamics** are settling, late by half of that time. **Authority** is [`Authority::Inferring`].
 /// - **Targets**: [`DEFAULT_CPU_FROM`], [`DEFAULT_CPU_TO`].
 ///
-/// Unavailable until a window has passed, and on any system other than Linux.
+/// Unavailable until both times have passed, and on any system other than Linux.
 ///
 /// ```
 /// use cinnamon_signals::Cpu;
@@ -63,6 +68,7 @@ pub struct Cpu {
     to: f64,
     world: World,
     machine: Window<2>,
+    least: Least,
     /// The cgroup whose quota is the least.
     quota: Option<(PathBuf, Window<1>)>,
 }
@@ -119,6 +125,7 @@ impl Cpu {
             to: DEFAULT_CPU_TO,
             world: World::new(),
             machine: Window::new(CPU_WINDOW),
+            least: Least::new(CPU_STANDS),
             quota: None,
         }
     }
@@ -137,6 +144,12 @@ impl Cpu {
         let bound = "at least 0.05 over `from`, and at most 1";
         self.to = within("cpu.to", to, from + 0.05..=1.0, bound)?;
         Ok(self)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn world(mut self, world: World) -> Self {
+        self.world = world;
+        self
     }
 
     /// Looks for `proc` and `sys` in this directory instead of in `/`.
@@ -240,7 +253,7 @@ impl Signal for Cpu {
     common_answers!();
 
     fn dynamics(&self) -> Dynamics {
-        Dynamics::settling(CPU_WINDOW)
+        Dynamics::settling(CPU_WINDOW).delayed(CPU_STANDS / 2)
     }
 
     fn range(&self) -> RangeInclusive<f64> {
@@ -258,6 +271,9 @@ impl Signal for Cpu {
                 return Reading::unavailable("not watched for a whole window yet");
             }
             (Err(missing), None) => return Reading::unavailable(missing.into_text()),
+        };
+        let Some(utilisation) = self.least.push(now, utilisation) else {
+            return Reading::unavailable("not watched for a whole window yet");
         };
         let reading = Reading::pressure(utilisation / self.to)
             .note(format!("{whose} {:.0} %", 100.0 * utilisation));

@@ -10,11 +10,11 @@ fn at(tenths: u64) -> Instant {
     Instant::ZERO.after(Duration::from_millis(100 * tenths))
 }
 
-/// Three seconds of a machine of four cores, this share of them busy, after what `also` writes each tenth of a second.
+/// Eight seconds of a machine of four cores, this share of them busy, after what `also` writes each tenth of a second.
 fn run(root: &TempDir, cpu: Cpu, busy: f64, also: impl Fn(u64)) -> Reading {
     let mut cpu = cpu.root(root.path());
     let mut last = Reading::pressure(f64::NAN);
-    for tenths in 0..30 {
+    for tenths in 0..80 {
         let total = 40 * tenths;
         let busy = (busy * total as f64) as u64;
         let idle = total - busy;
@@ -148,7 +148,7 @@ fn what_cannot_be_is_unavailable_and_bad_settings_are_named() {
     .into_iter()
     .enumerate()
     {
-        assert_eq!(sample(30 * i as u64, text), None, "{text:?}");
+        assert_eq!(sample(80 * i as u64, text), None, "{text:?}");
     }
     assert_eq!(
         sample(0, "cpu  9 0 0 9 0\n"),
