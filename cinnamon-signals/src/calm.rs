@@ -196,7 +196,7 @@ fn write_bytes() {
         // Estimates that are wrong by half, and one in ten that fails.
         writes += 1;
         let write = handle.admit((bytes * (0.5 + tick.noise)) as u64);
-        if writes % 10 == 0 && !tick.trouble {
+        if writes.is_multiple_of(10) && !tick.trouble {
             write.fail();
         } else {
             write.complete(bytes as u64);
@@ -214,7 +214,7 @@ fn follower_lag() {
         lag_s += if tick.trouble { 0.1 } else { 0.0 };
         for (i, member) in members.iter().enumerate() {
             // One report a second from each, every tenth of them lost.
-            if (ticks + 5 * i as u64) % 10 == 0 && tick.noise > 0.1 {
+            if (ticks + 5 * i as u64).is_multiple_of(10) && tick.noise > 0.1 {
                 let lag_s = lag_s + 0.3 * tick.noise + tick.backlog;
                 member.report(LagReport::time(Duration::from_secs_f64(lag_s)));
             }

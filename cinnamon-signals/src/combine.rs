@@ -11,6 +11,7 @@ mod smoothed;
 mod stale_after;
 
 pub use confirmed::ConfirmedBy;
+pub(crate) use debounced::Lasting;
 pub use debounced::{DEBOUNCE_MAX, Debounced};
 pub use hysteresis::{DWELL_MAX, Hysteresis};
 pub use max_of::MaxOf;

@@ -87,7 +87,8 @@ pub use memory::{
 };
 pub use push::{Push, PushHandle};
 pub use queue_wait::{
-    DEFAULT_QUEUE_WAIT_TARGET, QUEUE_WAIT_WINDOW, QueueWait, QueueWaitHandle, QueuedWork,
+    DEFAULT_QUEUE_WAIT_PERIOD, DEFAULT_QUEUE_WAIT_TARGET, QUEUE_WAIT_STANDS, QueueWait,
+    QueueWaitHandle, QueuedWork,
 };
 pub use ramp::{LogRamp, Ramp, RampError};
 pub use setting::SettingError;

@@ -23,42 +23,29 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_secs(600);
 #[must_use = "a signal does nothing until a controller has it"]
 pub struct Debounced<S> {
     inner: S,
+    lasting: Lasting,
+}
+
+/// Whether an excess has lasted.
+#[derive(Clone, Debug)]
+pub(crate) struct Lasting {
     time: Duration,
     counts: bool,
     /// Since when it would have it otherwise.
     since: Option<Instant>,
 }
 
-impl<S: Signal> Debounced<S> {
-    /// `signal`, once it has been over its target for `time`.
-    ///
-    /// # Errors
-    ///
-    /// When `time` is longer than [`DEBOUNCE_MAX`].
-    pub fn new(signal: S, time: Duration) -> Result<Self, SettingError> {
-        let bounds = Duration::ZERO..=DEBOUNCE_MAX;
-        Ok(Self {
-            inner: signal,
-            time: time_within("debounced.time", time, bounds, "at most 600 seconds")?,
+impl Lasting {
+    pub(crate) const fn new(time: Duration) -> Self {
+        Self {
+            time,
             counts: false,
             since: None,
-        })
-    }
-}
-
-impl<S: Signal> Signal for Debounced<S> {
-    inner_answers!();
-
-    fn dynamics(&self) -> Dynamics {
-        let inner = self.inner.dynamics();
-        inner.delayed(inner.delay().saturating_add(self.time))
+        }
     }
 
-    fn sample(&mut self, now: Instant, view: &View) -> Reading {
-        let reading = self.inner.sample(now, view);
-        let Some(pressure) = reading.value().filter(|pressure| !pressure.is_nan()) else {
-            return reading;
-        };
+    /// Whether this pressure counts.
+    pub(crate) fn passes(&mut self, now: Instant, pressure: f64) -> bool {
         let otherwise = if self.counts {
             pressure < RELEASED
         } else {
@@ -76,7 +63,40 @@ impl<S: Signal> Signal for Debounced<S> {
         } else {
             self.since = None;
         }
-        if self.counts || pressure < 1.0 {
+        self.counts || pressure < 1.0
+    }
+}
+
+impl<S: Signal> Debounced<S> {
+    /// `signal`, once it has been over its target for `time`.
+    ///
+    /// # Errors
+    ///
+    /// When `time` is longer than [`DEBOUNCE_MAX`].
+    pub fn new(signal: S, time: Duration) -> Result<Self, SettingError> {
+        let bounds = Duration::ZERO..=DEBOUNCE_MAX;
+        let time = time_within("debounced.time", time, bounds, "at most 600 seconds")?;
+        Ok(Self {
+            inner: signal,
+            lasting: Lasting::new(time),
+        })
+    }
+}
+
+impl<S: Signal> Signal for Debounced<S> {
+    inner_answers!();
+
+    fn dynamics(&self) -> Dynamics {
+        let inner = self.inner.dynamics();
+        inner.delayed(inner.delay().saturating_add(self.lasting.time))
+    }
+
+    fn sample(&mut self, now: Instant, view: &View) -> Reading {
+        let reading = self.inner.sample(now, view);
+        let Some(pressure) = reading.value().filter(|pressure| !pressure.is_nan()) else {
+            return reading;
+        };
+        if self.lasting.passes(now, pressure) {
             reading
         } else {
             Reading::pressure(HELD_BACK).note(format!("{pressure:.2}, but not for long enough"))

@@ -56,30 +56,39 @@ impl Bench {
     pub fn run(&mut self, ms: u64) {
         self.offered = 0;
         self.refused.clear();
-        for ms in 0..ms {
-            let now = self.clock.advance(Duration::from_millis(1));
-            let done = |(until, _): &(Instant, OwnedPermit)| *until <= now;
-            while self.running.front().is_some_and(done)
-                && let Some((_, permit)) = self.running.pop_front()
-            {
-                self.requests += 1;
-                let outcome = if self.requests % 100 < self.overloaded_of_100 {
-                    Outcome::Overloaded
-                } else {
-                    Outcome::Success
-                };
-                permit.finish(Completion::new(outcome));
+        for _ in 0..ms {
+            self.step();
+        }
+    }
+
+    /// A millisecond; what was offered and refused is that of it alone.
+    pub fn run_one_ms(&mut self) {
+        self.run(1);
+    }
+
+    fn step(&mut self) {
+        let now = self.clock.advance(Duration::from_millis(1));
+        let done = |(until, _): &(Instant, OwnedPermit)| *until <= now;
+        while self.running.front().is_some_and(done)
+            && let Some((_, permit)) = self.running.pop_front()
+        {
+            self.requests += 1;
+            let outcome = if self.requests % 100 < self.overloaded_of_100 {
+                Outcome::Overloaded
+            } else {
+                Outcome::Success
+            };
+            permit.finish(Completion::new(outcome));
+        }
+        for tier in [Tier::T1, Tier::T2, Tier::T3, Tier::T4] {
+            self.offered += 1;
+            match self.lane.try_admit_owned(&Request::new(tier)) {
+                Ok(permit) => self.running.push_back((now.after(SERVICE), permit)),
+                Err(rejected) => self.refused.push((tier, rejected)),
             }
-            for tier in [Tier::T1, Tier::T2, Tier::T3, Tier::T4] {
-                self.offered += 1;
-                match self.lane.try_admit_owned(&Request::new(tier)) {
-                    Ok(permit) => self.running.push_back((now.after(SERVICE), permit)),
-                    Err(rejected) => self.refused.push((tier, rejected)),
-                }
-            }
-            if ms % 10 == 0 {
-                self.controller.tick(now);
-            }
+        }
+        if now.as_nanos() / 1_000_000 % 10 == 1 {
+            self.controller.tick(now);
         }
     }
 
