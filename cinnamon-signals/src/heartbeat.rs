@@ -44,7 +44,7 @@ const P99S: RangeInclusive<Duration> = Duration::from_millis(11)..=Duration::fro
 ///   firing. It needs no counter of any operating system and feels whatever takes the processor away: other work, a
 ///   quota, a hypervisor, a debugger. Pressure is the violating windows in a row over those needed: 1.0 is a firing. A
 ///   single good window ends it.
-/// - **A sample costs** three loads. The thread wakes a hundred times a second, 0.05 % of a core.
+/// - **A sample costs** three loads. The thread wakes a hundred times a second.
 /// - **Lies** when its thread alone is held back (a lower priority, a cpuset of its own), and where timers are coarser
 ///   than 10 ms. Pauses of the whole process are felt, too: it is the requests that decide. So it fires only
 ///   while the latency confirms it ([`ConfirmedBy`](crate::ConfirmedBy) says how), and there is no way to build one

@@ -69,7 +69,7 @@ impl Slo {
 ///   second or as far back as [`SLO_COMPLETIONS`] of them reach, up to five seconds; what chance explains is taken off. A
 ///   backing store [reports](SloHandle::report) the same two shares of its own. Pressure is the greatest of all, over
 ///   [`DEFAULT_SLO_TARGET_SHARE`] and [`DEFAULT_SLO_MAX_SHARE`]; the least of these within [`SLO_WINDOW`] counts.
-/// - **A sample costs** a microsecond or two for each class; a request a search through the classes and one to three atomic
+/// - **A sample costs** 0.1 to 0.2 microseconds for each class; a request a search through the classes and one to three atomic
 ///   additions.
 /// - **Lies** when a promise does not fit a class: one that is never kept sheds for ever (and is found unresponsive), so
 ///   bring it in as `monitor`. Requests that never finish are not seen. A store that is slow for others' sake is not helped by

@@ -17,6 +17,8 @@ mod book {
     struct Refusals;
     #[doc = include_str!("../../docs/src/signals.md")]
     struct Signals;
+    #[doc = include_str!("../../docs/src/detectors.md")]
+    struct Detectors;
     #[doc = include_str!("../../docs/src/health.md")]
     struct Health;
     #[doc = include_str!("../../docs/src/metrics.md")]
