@@ -119,10 +119,22 @@ pub struct SloHandle {
     shared: Arc<Shared>,
 }
 
+/// How many of a node's own requests are slower than was promised, for its answers: what a caller upstream gives to
+/// [`SloHandle::report`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct SloUtilisation {
+    /// The share over the target, of the class in which it is greatest, 0..=1.
+    pub over_target: f64,
+    /// The share over the maximum, of the class in which it is greatest, 0..=1.
+    pub over_max: f64,
+}
+
 #[derive(Debug)]
 struct Shared {
     classes: Vec<Counts>,
     reports: Mutex<HashMap<String, Report>>,
+    own: Mutex<Option<SloUtilisation>>,
 }
 
 /// What was promised to a class, and how it went.
@@ -179,6 +191,19 @@ impl SloHandle {
     }
 }
 
+impl SloHandle {
+    /// The node's own utilisation at the last sample, backing stores left out, so that two nodes that report to each other
+    /// do not hear their own echo. Nothing before the first sample, and while the signal is off the last one.
+    #[must_use]
+    pub fn utilisation(&self) -> Option<SloUtilisation> {
+        *self
+            .shared
+            .own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Observer for SloHandle {
     fn on_finish(&self, finish: &FinishEvent) {
         // What failed at once was not served, fast or slow.
@@ -219,6 +244,7 @@ impl LatencySlo {
         let shared = Arc::new(Shared {
             classes: slos.iter().map(counts).collect(),
             reports: Mutex::default(),
+            own: Mutex::default(),
         });
         let signal = Self {
             common: Common::new("latency-slo", Authority::Inferring),
@@ -260,6 +286,7 @@ impl LatencySlo {
     fn classes(&mut self, now: Instant) -> Option<(f64, String)> {
         let targets = [self.target_share, self.max_share];
         let mut greatest: Option<(f64, String)> = None;
+        let mut own = SloUtilisation::default();
         for i in 0..self.windows.len() {
             let counts = &self.shared.classes[i];
             let total = counts.total.load(Ordering::Acquire);
@@ -267,11 +294,19 @@ impl LatencySlo {
                 let over = counts.over[k].load(Ordering::Relaxed).min(total);
                 self.windows[i][k].share(now, total, over, SLO_COMPLETIONS, targets[k])
             });
+            own.over_target = own.over_target.max(shares[0]);
+            own.over_max = own.over_max.max(shares[1]);
             let (pressure, which) = self.pressure(shares);
             if greatest.as_ref().is_none_or(|(other, _)| pressure > *other) {
                 greatest = Some((pressure, format!("class {}, {which}", counts.class.0)));
             }
         }
+        let mut told = self
+            .shared
+            .own
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *told = Some(own);
         greatest
     }
 

@@ -79,7 +79,7 @@ pub use inflight::{INFLIGHT_TAU, Inflight, InflightBudget, InflightPool, Infligh
 pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};
 pub use latency_slo::{
     DEFAULT_SLO_MAX_SHARE, DEFAULT_SLO_TARGET_SHARE, LatencySlo, SLO_COMPLETIONS, SLO_REPORT_VALID,
-    SLO_WINDOW, SLOS_MAX, Slo, SloHandle,
+    SLO_WINDOW, SLOS_MAX, Slo, SloHandle, SloUtilisation,
 };
 pub use memory::{
     CgroupUsage, DEFAULT_CGROUP_HARD, DEFAULT_CGROUP_SOFT, DEFAULT_MEMORY_TAU, Memory,

@@ -139,3 +139,40 @@ fn write_bytes_are_held_at_their_budget() {
     assert!((0.9..=1.1).contains(&of_budget), "{of_budget}");
     assert!(bench.refused.iter().all(|(tier, _)| *tier >= Tier::T3));
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_cascade_refuses_one_tier_before_it_touches_the_next() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::create_dir(root.path().join("proc")).unwrap();
+    let mut bench = Bench::new(cinnamon_signals::Cpu::new().root(root.path()));
+    let mut ticks = [0_u64; 2];
+    let mut run = |bench: &mut Bench, seconds: u64, busy_percent: u64| {
+        for _ in 0..10 * seconds {
+            // A hundred ticks each tenth of a second.
+            ticks[0] += busy_percent;
+            ticks[1] += 100 - busy_percent;
+            let stat = format!("cpu  {} 0 0 {} 0 0 0 0 0 0\n", ticks[0], ticks[1]);
+            std::fs::write(root.path().join("proc/stat"), stat).unwrap();
+            bench.run(100);
+        }
+    };
+    let refused = |bench: &Bench, tier| {
+        let refused = bench.refused.iter().filter(|(of, _)| *of == tier).count();
+        refused as f64 / (bench.offered / 4) as f64
+    };
+    run(&mut bench, 10, 78);
+    assert_eq!(bench.refused.len(), 0, "silent over a busy day");
+    // Two thirds of the way: t5 and t4 are gone, and two thirds of t3.
+    run(&mut bench, 20, 90);
+    assert!(
+        refused(&bench, Tier::T4) > 0.99,
+        "{}",
+        refused(&bench, Tier::T4)
+    );
+    let third = refused(&bench, Tier::T3);
+    assert!((0.55..0.8).contains(&third), "{third}");
+    assert_eq!(refused(&bench, Tier::T2) + refused(&bench, Tier::T1), 0.0);
+    run(&mut bench, 10, 70);
+    assert_eq!(bench.refused.len(), 0);
+}

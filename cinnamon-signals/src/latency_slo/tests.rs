@@ -103,6 +103,17 @@ fn a_backing_store_counts_for_as_long_as_it_reports() {
 }
 
 #[test]
+fn its_own_utilisation_is_told_to_who_calls_it() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.handle.utilisation(), None);
+    bench.handle.report("blobs", 1.0, 1.0);
+    bench.run(5, [79, 20, 1]);
+    let own = bench.handle.utilisation().unwrap();
+    assert!((own.over_target - 0.21).abs() < 0.01, "{own:?}");
+    assert!((own.over_max - 0.01).abs() < 0.001, "{own:?}");
+}
+
+#[test]
 fn few_completions_other_classes_and_a_clock_set_back_are_no_overload() {
     let mut bench = Bench::new();
     assert_eq!(bench.run(10, [0, 0, 0]), Some(0.0), "an idle service");
