@@ -218,6 +218,9 @@ fn store_options(name: &str, arm: Arm) -> StoreOptions {
 
 fn unthrottled() -> StoreOptions {
     let mut options = StoreOptions::default();
+    // All arms have the same threads, and so the same slots.
+    options.read_limit = options.read_limit.start().into();
+    options.write_limit = options.write_limit.start().into();
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options.write_buffer_bytes = WRITE_BUFFER_BYTES;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;
@@ -229,7 +232,7 @@ fn unthrottled() -> StoreOptions {
 /// Threads of the pool: one per slot, so that no admitted request waits for a thread.
 fn threads() -> u32 {
     let options = unthrottled();
-    options.read_limit + options.write_limit
+    options.read_limit.start() + options.write_limit.start()
 }
 
 fn load_rows(path: &Path) -> Result<()> {

@@ -5,6 +5,8 @@ mod demo;
 #[cfg(feature = "rocks")]
 mod machine;
 #[cfg(feature = "rocks")]
+mod slots;
+#[cfg(feature = "rocks")]
 mod stall;
 #[cfg(feature = "rocks")]
 mod surge;
@@ -64,6 +66,11 @@ enum Command {
     /// 3 when it was not valid: the generator was late.
     #[cfg(feature = "rocks")]
     Stall(stall::Options),
+    /// Clients that never rest on a real RocksDB store: the limit that finds itself against every fixed one.
+    ///
+    /// Exits with 0 when the bars were held on every workload, 1 when one was missed, 2 when the run could not be made.
+    #[cfg(feature = "rocks")]
+    Slots(slots::Options),
     /// Watch a running controller through the metrics that its process exports.
     ///
     /// Exits with 2 when there is nothing to show.
@@ -96,6 +103,11 @@ const EXPERIMENTS: &[(&str, &str)] = &[
     ),
     #[cfg(feature = "rocks")]
     (
+        "slots",
+        "finds the number of slots on a RocksDB store, against every fixed number",
+    ),
+    #[cfg(feature = "rocks")]
+    (
         "stall",
         "drives a RocksDB store into its write stall, without and with the signal of it",
     ),
@@ -119,6 +131,8 @@ fn main() -> ExitCode {
         Command::Surge(options) => surge::main(&options),
         #[cfg(feature = "rocks")]
         Command::Stall(options) => stall::main(&options),
+        #[cfg(feature = "rocks")]
+        Command::Slots(options) => slots::main(&options),
         Command::Top(options) => top::main(&options),
     }
 }

@@ -182,6 +182,9 @@ fn run(options: &Options) -> Result<Outcome> {
 
 fn unthrottled(signal: bool) -> StoreOptions {
     let mut options = StoreOptions::default();
+    // Both arms have the same threads, and so the same slots.
+    options.read_limit = options.read_limit.start().into();
+    options.write_limit = options.write_limit.start().into();
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options.write_buffer_bytes = WRITE_BUFFER_BYTES;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;
@@ -279,8 +282,8 @@ fn write_on<T>(
 fn run_arm(server: &Server, schedule: Schedule, measure: Duration, bar: &ProgressBar) -> ArmRun {
     let options = options_of_store(false);
     let pools = [
-        (Kind::Read, options.read_limit),
-        (Kind::Write, options.write_limit),
+        (Kind::Read, options.read_limit.start()),
+        (Kind::Write, options.write_limit.start()),
     ];
     thread::scope(|scope| {
         let work = |kind| scope.spawn(move || server.work(kind));

@@ -177,6 +177,9 @@ impl Capacity {
 
 fn options_of_store() -> StoreOptions {
     let mut options = StoreOptions::default();
+    // All arms have the same threads, and so the same slots.
+    options.read_limit = options.read_limit.start().into();
+    options.write_limit = options.write_limit.start().into();
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options
 }
@@ -184,7 +187,7 @@ fn options_of_store() -> StoreOptions {
 /// Threads of the pool: one per slot, so that no admitted request waits for a thread.
 fn pool_threads() -> usize {
     let options = options_of_store();
-    (options.read_limit + options.write_limit) as usize
+    (options.read_limit.start() + options.write_limit.start()) as usize
 }
 
 fn load_rows(path: &Path) -> Result<()> {

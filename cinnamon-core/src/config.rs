@@ -161,7 +161,8 @@ pub struct LaneSettings {
     pub name: String,
     /// Slots: how many requests run at once. Fixed, it is to be the parallelism of what the lane protects: half of
     /// that refuses good work, ten times that loses the important work when capacity falls. Or found:
-    /// [`Limit::auto`].
+    /// [`Limit::auto`], the default.
+    #[serde(default = "Limit::auto")]
     pub limit: Limit,
     /// Lanes of one scope share a resource: the threshold of each is the lowest any of them needs,
     /// so that no t3 read passes while a t1 write is shed for the same disk. Default

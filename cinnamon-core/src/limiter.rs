@@ -18,9 +18,11 @@ mod evidence;
 mod published;
 mod trial;
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display, Formatter};
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, IntoDeserializer, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub(crate) use auto::Auto;
 pub(crate) use published::{Aimd, Gradient2, Vegas};
@@ -183,7 +185,12 @@ impl Limit {
         }
     }
 
-    pub(crate) fn check(&self, path: &str) -> Result<(), ConfigError> {
+    /// Checks every figure; `path` names the setting.
+    ///
+    /// # Errors
+    ///
+    /// The first one out of bounds, with its name, its value and the bound.
+    pub fn check(&self, path: &str) -> Result<(), ConfigError> {
         if let Some(slots) = self.initial {
             let name = match self.rule {
                 LimitRule::Fixed => path.to_owned(),
@@ -242,6 +249,23 @@ impl Limit {
     }
 }
 
+impl Display for Limit {
+    /// The slots of a fixed one; rule, beginning and bounds of one that is found.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.rule == LimitRule::Fixed {
+            return write!(f, "{}", self.start());
+        }
+        let rule = format!("{:?}", self.rule).to_lowercase();
+        write!(
+            f,
+            "{rule} from {} within {} and {}",
+            self.start(),
+            self.min,
+            self.max
+        )
+    }
+}
+
 impl From<u32> for Limit {
     fn from(slots: u32) -> Self {
         Self::fixed(slots)
@@ -249,12 +273,49 @@ impl From<u32> for Limit {
 }
 
 /// A [`Limit`] as it is written in files.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(untagged)]
 enum Written {
     Slots(u32),
     Rule(LimitRule),
     Table(Table),
+}
+
+/// By hand, for the words of the refusal.
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl<'de> Visitor<'de> for Any {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of slots, the name of a rule, or a table")
+            }
+
+            fn visit_u64<E: de::Error>(self, slots: u64) -> Result<Written, E> {
+                let other = || E::invalid_value(Unexpected::Unsigned(slots), &self);
+                u32::try_from(slots)
+                    .map(Written::Slots)
+                    .map_err(|_| other())
+            }
+
+            fn visit_i64<E: de::Error>(self, slots: i64) -> Result<Written, E> {
+                let other = || E::invalid_value(Unexpected::Signed(slots), &self);
+                u32::try_from(slots)
+                    .map(Written::Slots)
+                    .map_err(|_| other())
+            }
+
+            fn visit_str<E: de::Error>(self, rule: &str) -> Result<Written, E> {
+                LimitRule::deserialize(rule.into_deserializer()).map(Written::Rule)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
+                Table::deserialize(MapAccessDeserializer::new(map)).map(Written::Table)
+            }
+        }
+        from.deserialize_any(Any)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -439,6 +500,37 @@ mod tests {
                 limit,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn what_is_none_of_these_is_told_what_it_should_be() {
+        for (text, expected) in [
+            (
+                "limit = -1",
+                "invalid value: integer `-1`, expected a number of slots, the name of a rule, or a table",
+            ),
+            (
+                "limit = 4294967296",
+                "invalid value: integer `4294967296`, expected a number of slots",
+            ),
+            (
+                "limit = \"best\"",
+                "unknown variant `best`, expected one of `fixed`, `auto`",
+            ),
+            (
+                "limit = { rule = \"auto\", top = 4 }",
+                "unknown field `top`",
+            ),
+            ("limit = 0.5", "invalid type: floating point `0.5`"),
+        ] {
+            #[derive(Debug, Deserialize)]
+            struct File {
+                #[expect(dead_code, reason = "only its refusal is looked at")]
+                limit: Limit,
+            }
+            let error = toml::from_str::<File>(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 

@@ -4,7 +4,7 @@ mod scan;
 
 use std::sync::Arc;
 
-use cinnamon_core::{ConfigError, OwnedPermit, Request};
+use cinnamon_core::{ConfigError, LaneSnapshot, OwnedPermit, Request};
 use futures_channel::oneshot;
 
 use crate::error::{PoolError, StoreError, UnknownFamily};
@@ -72,10 +72,12 @@ impl AsyncStore {
     ///
     /// # Errors
     ///
-    /// When both lanes together have more than [`THREADS_MAX`] slots, or no thread can be started.
+    /// When both lanes together have more than [`THREADS_MAX`] slots or may come to more by themselves, or no thread
+    /// can be started.
     pub fn new(store: Store) -> Result<Self, PoolError> {
-        let slots = slots(&store);
-        ConfigError::within("read_limit + write_limit", slots, 2, THREADS_MAX)?;
+        let most = slots(&store, |lane| lane.limit_max);
+        ConfigError::within("read_limit + write_limit", most, 2, THREADS_MAX)?;
+        let slots = slots(&store, |lane| lane.limit);
         let pool = Pool::new(slots as usize).map_err(PoolError::Thread)?;
         Ok(Self {
             store,
@@ -266,7 +268,7 @@ impl AsyncStore {
             drop(sender.send(work()));
         };
         let store = &self.store;
-        let threads_max = || slots(store).min(THREADS_MAX) as usize;
+        let threads_max = || slots(store, |lane| lane.limit).min(THREADS_MAX) as usize;
         self.pool.submit(Box::new(job), threads_max);
         receiver
     }
@@ -279,9 +281,9 @@ fn bytes<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 }
 
 /// Slots of both lanes, as they stand now.
-fn slots(store: &Store) -> u32 {
+fn slots(store: &Store, of: fn(&LaneSnapshot) -> u32) -> u32 {
     [Operation::Get, Operation::Put]
-        .map(|operation| store.lane(operation).snapshot().limit)
+        .map(|operation| of(&store.lane(operation).snapshot()))
         .into_iter()
         .fold(0, u32::saturating_add)
 }

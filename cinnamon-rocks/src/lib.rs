@@ -58,7 +58,7 @@ pub use error::{OpenError, OptionsError, PoolError, ScanError, StoreError, Unkno
 pub use operation::Operation;
 pub use options::{
     DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_FAMILY,
-    DEFAULT_WRITE_BUFFER_BYTES, FAMILIES_MAX, FamilyOptions, StoreOptions,
+    DEFAULT_WRITE_BUFFER_BYTES, FAMILIES_MAX, FOUND_LIMIT_MAX, FamilyOptions, StoreOptions,
 };
 pub use scan::{
     DEFAULT_CHUNK_BYTES, DEFAULT_CHUNK_EXAMINED, DEFAULT_CHUNK_ROWS, Scan, ScanOptions,

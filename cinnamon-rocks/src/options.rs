@@ -5,7 +5,7 @@ mod family;
 
 use std::thread::available_parallelism;
 
-use cinnamon_core::Settings;
+use cinnamon_core::{Limit, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::OptionsError;
@@ -31,6 +31,10 @@ const READ_SLOTS_PER_CORE: u32 = 2;
 /// writer queues up while the first is at it, more only wait where no priority counts.
 const WRITE_SLOTS: u32 = 2;
 
+/// Most slots that a lane of a store finds by itself: a slot of a synchronous store is a thread of the caller's, of
+/// an asynchronous one a thread of ours, and a disk has no use for more.
+pub const FOUND_LIMIT_MAX: u32 = 256;
+
 /// Threads that flush and compact, at least: one of each.
 const BACKGROUND_JOBS_MIN: u32 = 2;
 /// Bounds of a memtable: outside of them RocksDB silently takes the bound, and what is reckoned from the
@@ -50,11 +54,12 @@ pub(crate) const WRITE: &str = "write";
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Slots of the lane `read`, at least 1. Default: two per core.
-    pub read_limit: u32,
-    /// Slots of the lane `write`, at least 1. Default 2. With `sync_writes` more of them share one
-    /// synchronisation of the log.
-    pub write_limit: u32,
+    /// Slots of the lane `read`: a number, or how it is found. Default: found, beginning with two per core, up to
+    /// [`FOUND_LIMIT_MAX`].
+    pub read_limit: Limit,
+    /// Slots of the lane `write`. Default: found, beginning with 2, up to [`FOUND_LIMIT_MAX`]. With `sync_writes` more
+    /// of them share one synchronisation of the log.
+    pub write_limit: Limit,
     /// Bytes of block cache, for all column families. Default [`DEFAULT_BLOCK_CACHE_BYTES`].
     pub block_cache_bytes: u64,
     /// Bytes of one memtable, 64 KiB to 64 GiB. Default [`DEFAULT_WRITE_BUFFER_BYTES`].
@@ -93,16 +98,20 @@ pub struct StoreOptions {
     pub families: Vec<FamilyOptions>,
     /// The controller's settings. Its lanes are `read` and `write`, its classes the names of
     /// [`Operation`](crate::Operation)s: settings of them are taken by name, others are refused. The limit of a
-    /// lane that is set here must be that of `read_limit` or `write_limit`.
+    /// lane that is set here must be that of `read_limit` or `write_limit`, or be left out.
     pub control: Settings,
+}
+
+const fn found(initial: u32) -> Limit {
+    Limit::auto().initial(initial).at_most(FOUND_LIMIT_MAX)
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
         let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
         Self {
-            read_limit: cores * READ_SLOTS_PER_CORE,
-            write_limit: WRITE_SLOTS,
+            read_limit: found(cores * READ_SLOTS_PER_CORE),
+            write_limit: found(WRITE_SLOTS),
             block_cache_bytes: DEFAULT_BLOCK_CACHE_BYTES,
             write_buffer_bytes: DEFAULT_WRITE_BUFFER_BYTES,
             memory_bytes_max: None,
@@ -136,7 +145,7 @@ impl StoreOptions {
     /// use cinnamon_rocks::StoreOptions;
     ///
     /// let options = StoreOptions::from_toml("read_limit = 8\n[control]\nuntagged_tier = \"t4\"").unwrap();
-    /// assert_eq!(options.read_limit, 8);
+    /// assert_eq!(options.read_limit, cinnamon_core::Limit::fixed(8));
     /// let error = StoreOptions::from_toml("write_limit = 0").unwrap_err();
     /// assert_eq!(error.to_string(), "`write_limit` is 0 but must be between 1 and 1048576");
     /// ```

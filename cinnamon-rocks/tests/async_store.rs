@@ -19,8 +19,8 @@ const T5: Request = Request::new(Tier::T5).key(5);
 fn open(change: impl FnOnce(&mut StoreOptions)) -> (TempDir, AsyncStore) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut options = StoreOptions::default().family(FamilyOptions::new("other"));
-    options.read_limit = 1;
-    options.write_limit = 1;
+    options.read_limit = 1.into();
+    options.write_limit = 1.into();
     change(&mut options);
     let store = Store::open(dir.path(), options).expect("a new store opens");
     (dir, AsyncStore::new(store).expect("a thread starts"))
@@ -191,7 +191,7 @@ async fn a_limit_that_is_raised_while_it_runs_brings_its_threads() {
 fn more_slots_than_there_may_be_threads_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = StoreOptions::default();
-    (options.read_limit, options.write_limit) = (1_023, 2);
+    (options.read_limit, options.write_limit) = (1_023.into(), 2.into());
     let error = AsyncStore::new(Store::open(dir.path(), options).unwrap()).unwrap_err();
     assert!(matches!(error, PoolError::Config(_)));
     assert_eq!(

@@ -1,9 +1,9 @@
 //! The configuration as a file: the commented example says every setting, and says the truth; what does not go
 //! together is refused with both names.
 
-use cinnamon_core::{Authority, ClassSettings, LaneSettings, Mode, SignalSettings, Tier};
+use cinnamon_core::{Authority, ClassSettings, LaneSettings, Limit, Mode, SignalSettings, Tier};
 use cinnamon_rocks::{
-    FamilyOptions, OptionsError, StallTriggers, Store, StoreOptions, WRITE_STALL,
+    FOUND_LIMIT_MAX, FamilyOptions, OptionsError, StallTriggers, Store, StoreOptions, WRITE_STALL,
 };
 
 const EXAMPLE: &str = include_str!("../examples/store.toml");
@@ -41,7 +41,7 @@ fn the_example_says_the_defaults() {
 #[test]
 fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut all = StoreOptions::default();
-    all.read_limit = 16;
+    all.read_limit = Limit::auto().initial(16).at_most(FOUND_LIMIT_MAX);
     all.memory_bytes_max = Some(1 << 30);
     all.background_bytes_per_s = Some(100 << 20);
     let mut orders = FamilyOptions::new("orders");
@@ -50,7 +50,7 @@ fn the_example_names_every_setting_and_its_comments_are_settings() {
     triggers.l0_slowdown = 12;
     orders.triggers = Some(triggers);
     all.families.push(orders);
-    let mut write = LaneSettings::new("write", 2).scope("store");
+    let mut write = LaneSettings::auto("write").scope("store");
     write.queue_len_max = Some(320);
     write.codel_target_us = Some(5_000);
     write.codel_interval_us = Some(100_000);
@@ -97,7 +97,7 @@ fn a_misspelt_setting_is_named_with_its_line() {
             "[[families]]\nwrite_buffer_bytes = 1",
             "missing field `name`",
         ),
-        ("write_limit = -1", "expected u32"),
+        ("write_limit = -1", "expected a number of slots"),
     ] {
         let error = StoreOptions::from_toml(text).unwrap_err();
         assert!(matches!(error, OptionsError::Toml(_)));
@@ -154,18 +154,18 @@ fn settings_that_do_not_go_together_are_refused_with_both_names() {
         ),
         (
             "[[control.lanes]]\nname = \"write\"\nlimit = 3",
-            "`control.lanes[0].limit` is 3 but must be 2, which `write_limit` is",
+            "`control.lanes[0].limit` is 3 but must be auto from 2 within 1 and 256, which `write_limit` is",
         ),
         (
             "[[control.lanes]]\nname = \"disk\"\nlimit = 3",
             "`control.lanes[0].name` is \"disk\" but there are only [\"read\", \"write\"]",
         ),
         (
-            "[[control.lanes]]\nname = \"write\"\nlimit = 2\nscope = \"disk\"",
+            "[[control.lanes]]\nname = \"write\"\nscope = \"disk\"",
             "`control.lanes[0].scope` is \"disk\" but must be \"store\", the scope of both lanes of a store",
         ),
         (
-            "[[control.lanes]]\nname = \"write\"\nlimit = 2\n[[control.lanes]]\nname = \"write\"\nlimit = 2",
+            "[[control.lanes]]\nname = \"write\"\n[[control.lanes]]\nname = \"write\"",
             "`control.lanes[1].name` is \"write\" but an earlier one has that name",
         ),
         (
@@ -190,4 +190,23 @@ fn settings_that_do_not_go_together_are_refused_with_both_names() {
         assert!(matches!(error, OptionsError::Config(_)), "{error}");
         assert_eq!(error.to_string(), expected);
     }
+}
+
+#[test]
+fn the_limit_of_each_lane_is_found_and_may_be_said_in_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
+    for lane in store.controller().snapshot().lanes {
+        assert_eq!(lane.limit_rule, "auto");
+        assert_eq!((lane.limit_min, lane.limit_max), (1, FOUND_LIMIT_MAX));
+    }
+    let text = "read_limit = 8\nwrite_limit = { rule = \"auto\", initial = 4, max = 32 }";
+    let options = StoreOptions::from_toml(text).unwrap();
+    assert_eq!(options.read_limit, Limit::fixed(8));
+    assert_eq!(options.write_limit, Limit::auto().initial(4).at_most(32));
+    let error = StoreOptions::from_toml("read_limit = { max = 0 }").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`read_limit.max` is 0 but must be between 1 and 1048576"
+    );
 }

@@ -17,7 +17,7 @@ const T5: Request = Request::new(Tier::T5).key(5);
 fn open(rows: u32) -> (TempDir, Store) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut options = StoreOptions::default().family(FamilyOptions::new("other"));
-    options.read_limit = 1;
+    options.read_limit = 1.into();
     let store = Store::open(dir.path(), options).expect("a new store opens");
     fill(&store, 0..rows);
     (dir, store)
@@ -326,7 +326,7 @@ fn a_scan_is_charged_for_the_tombstones_it_steps_over_and_the_next_is_weighed_by
 fn reads_are_charged_for_the_blocks_that_were_not_in_the_cache() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = StoreOptions::default();
-    options.read_limit = 1;
+    options.read_limit = 1.into();
     let store = Store::open(dir.path(), options.clone()).unwrap();
     fill(&store, 0..1_000);
     drop(store);

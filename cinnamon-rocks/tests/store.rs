@@ -74,7 +74,7 @@ fn a_checkpoint_is_a_store_of_its_own() {
 
 #[test]
 fn a_full_lane_makes_waiters_and_refuses_by_deadline_but_not_in_the_other_lane() {
-    let (_dir, store) = open(|options| options.read_limit = 1);
+    let (_dir, store) = open(|options| options.read_limit = 1.into());
     let mut holder = store.admit(Operation::Get, &T1);
     let Poll::Ready(Ok(permit)) = holder.poll_admit(Waker::noop()) else {
         panic!("an idle lane admits");
@@ -112,7 +112,7 @@ fn a_folder_that_cannot_be_opened_and_a_bad_option_are_told_apart() {
     assert!(matches!(error, OpenError::Rocks(_)), "{error}");
     let dir = tempfile::tempdir().unwrap();
     let mut options = StoreOptions::default();
-    options.write_limit = 0;
+    options.write_limit = 0.into();
     let error = Store::open(dir.path(), options).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -127,7 +127,7 @@ fn a_folder_that_cannot_be_opened_and_a_bad_option_are_told_apart() {
 
 #[test]
 fn scans_are_charged_by_the_rows_they_examine() {
-    let (_dir, store) = open(|options| options.read_limit = 1);
+    let (_dir, store) = open(|options| options.read_limit = 1.into());
     for n in 0..64u32 {
         store.put(&T1, &n.to_be_bytes(), b"value").unwrap();
     }

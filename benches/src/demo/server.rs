@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::simulation::{Answer, Offer, Policy};
+use cinnamon_core::simulation::{Answer, Done, Offer, Policy};
 use cinnamon_core::{Instant as Time, KeyHash, OwnedPermit, Request};
 use cinnamon_rocks::{Operation, Store, StoreError};
 use crossbeam_channel::{Receiver, Sender};
@@ -277,7 +277,9 @@ impl Server {
         }
         if let (Some(decider), Some(token)) = (&self.decider, job.token) {
             let mut decider = lock(decider);
-            decider.policy.finish(time(self.elapsed()), token, None);
+            decider
+                .policy
+                .finish(time(self.elapsed()), token, Done::SUCCESS);
             decider.free.push(token);
             self.pass_on(stats, &mut decider);
         }

@@ -1,7 +1,7 @@
 //! What is checked before anything is touched: each setting by itself, and those that do not go together.
 
-use cinnamon_core::config::{DEFAULT_SCOPE, LIMIT_MAX};
-use cinnamon_core::{ClassSettings, Config, ConfigError, LaneSettings};
+use cinnamon_core::config::DEFAULT_SCOPE;
+use cinnamon_core::{ClassSettings, Config, ConfigError, LaneSettings, Limit};
 
 use super::{
     BACKGROUND_JOBS_MIN, READ, SCOPE, StoreOptions, WRITE, WRITE_BUFFER_BYTES_MAX,
@@ -35,8 +35,8 @@ impl StoreOptions {
     }
 
     fn check_bounds(&self) -> Result<(), ConfigError> {
-        ConfigError::within("read_limit", self.read_limit, 1, LIMIT_MAX)?;
-        ConfigError::within("write_limit", self.write_limit, 1, LIMIT_MAX)?;
+        self.read_limit.check("read_limit")?;
+        self.write_limit.check("write_limit")?;
         let most = i32::MAX as u32;
         let jobs = self.background_jobs_max;
         ConfigError::within("background_jobs_max", jobs, BACKGROUND_JOBS_MIN, most)?;
@@ -136,9 +136,10 @@ impl StoreOptions {
                     value: lane.name.clone(),
                 });
             }
-            if lane.limit != Limit::fixed(limit) {
+            // What says nothing of it goes with everything.
+            if ![limit, Limit::auto()].contains(&lane.limit) {
                 let bound = format!("{limit}, which `{name}_limit` is");
-                return Err(refused("limit", lane.limit.start().to_string(), bound));
+                return Err(refused("limit", lane.limit.to_string(), bound));
             }
             if ![DEFAULT_SCOPE, SCOPE].contains(&lane.scope.as_str()) {
                 let bound = format!("{SCOPE:?}, the scope of both lanes of a store");
@@ -148,7 +149,8 @@ impl StoreOptions {
         let lane = |(name, limit)| {
             let given = self.control.lanes.iter().find(|lane| lane.name == name);
             let lane = given.cloned();
-            lane.unwrap_or_else(|| LaneSettings::new(name, limit))
+            lane.unwrap_or_else(|| LaneSettings::auto(name))
+                .limit(limit)
                 .scope(SCOPE)
         };
         Ok(limits.map(lane).to_vec())

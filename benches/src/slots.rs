@@ -1,0 +1,307 @@
+//! `lab slots`: the limit that finds itself against every fixed one, on a real RocksDB store.
+//!
+//! Clients that never rest ask as fast as they are answered, through a lane of each arm in turn: the same store,
+//! the same threads, slices of the arms interleaved, so that what else goes on in the machine meets all alike.
+//! Each arm has a controller of its own; the store's is off. Auto begins with what the store gives its lanes, and
+//! has some slices to itself before any counts.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cinnamon_core::simulation::Rng;
+use cinnamon_core::{
+    Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Outcome, Request, Settings,
+    Tier,
+};
+use cinnamon_rocks::{FOUND_LIMIT_MAX, Store, StoreError, StoreOptions};
+use clap::Args;
+use hdrhistogram::Histogram;
+use quanta::Clock;
+
+use crate::task::{histogram, join, pause, within};
+
+const ROWS: u64 = 200_000;
+const VALUE_BYTES: usize = 100;
+/// Rows of a call: with one, of 5 us, what is measured is how threads wake one another.
+const ROWS_PER_CALL: usize = 64;
+/// Clients: more than any limit that could be right on the machines this runs on.
+const CLIENTS: u64 = 48;
+/// A client that was refused asks again after this: at once would be a second overload.
+const REFUSED_PAUSE: Duration = Duration::from_millis(2);
+/// The fixed limits that are tried by hand.
+const BY_HAND: [u32; 7] = [1, 2, 4, 8, 16, 32, 48];
+/// At the beginning of a slice the clients come from another arm.
+const SLICE_WARM_UP: Duration = Duration::from_millis(100);
+/// The bars: throughput of the best, and P95 of its residence.
+const THROUGHPUT_MIN: f64 = 0.95;
+const P95_MAX: f64 = 1.25;
+/// Of the fixed limits whose throughput is at least this much of the greatest, the best has the least P95.
+const AS_GOOD: f64 = 0.98;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Options of `lab slots`.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Slices that each arm gets and that count.
+    #[arg(long, default_value_t = 8)]
+    rounds: u32,
+    /// Seconds of a slice.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Seconds that Auto has to itself before any slice counts.
+    #[arg(long, default_value_t = 8.0, value_parser = seconds)]
+    search: f64,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    within(text, 0.2, 600.0)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Workload {
+    CachedReads,
+    UncachedReads,
+    Writes,
+    SyncedWrites,
+}
+
+impl Workload {
+    const ALL: [Self; 4] = [
+        Self::CachedReads,
+        Self::UncachedReads,
+        Self::Writes,
+        Self::SyncedWrites,
+    ];
+
+    const fn about(self) -> &'static str {
+        match self {
+            Self::CachedReads => "cached reads, 64 rows a call: every row in the block cache",
+            Self::UncachedReads => "uncached reads: no block cache, every read fetches its block",
+            Self::Writes => "write-heavy: nine calls in ten write",
+            Self::SyncedWrites => "synced writes: each waits for its log record to be on the disk",
+        }
+    }
+
+    fn options(self) -> StoreOptions {
+        let mut options = StoreOptions::default();
+        options.write_stall = false;
+        options.block_cache_bytes = match self {
+            Self::UncachedReads => 0,
+            _ => 256 << 20,
+        };
+        options.sync_writes = self == Self::SyncedWrites;
+        options
+    }
+
+    fn writes(self, rng: &mut Rng) -> bool {
+        match self {
+            Self::CachedReads | Self::UncachedReads => false,
+            Self::Writes => rng.unit() < 0.9,
+            Self::SyncedWrites => true,
+        }
+    }
+}
+
+/// One way to set the limit.
+struct Arm {
+    name: String,
+    fixed: bool,
+    controller: Controller,
+    lane: Lane,
+    /// Of each slice: answers a second, and P95 of the residence.
+    slices: Vec<(f64, f64)>,
+}
+
+/// Runs all workloads. 0 when the bars were held in each, 1 when not, 2 when it could not be run.
+pub(crate) fn main(options: &Options) -> ExitCode {
+    match run(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("lab slots: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<bool> {
+    let clock = Clock::new();
+    let mut held = true;
+    for workload in Workload::ALL {
+        let dir = tempfile::tempdir()?;
+        let store = prepare(dir.path(), workload)?;
+        let mut arms = arms(workload)?;
+        let auto = arms.len() - 1;
+        println!("{}", workload.about());
+        slice(&store, workload, &arms[auto], &clock, options.search)?;
+        for _ in 0..options.rounds {
+            for arm in &mut arms {
+                let figures = slice(&store, workload, arm, &clock, options.seconds)?;
+                arm.slices.push(figures);
+            }
+        }
+        held &= report(&arms);
+    }
+    Ok(held)
+}
+
+fn prepare(path: &Path, workload: Workload) -> Result<Store> {
+    let store = Store::open(path, workload.options())?;
+    store.controller().set_mode(Mode::Off);
+    let request = Request::new(Tier::T1);
+    if workload == Workload::SyncedWrites {
+        return Ok(store);
+    }
+    for row in 0..ROWS {
+        store.put(&request, &row.to_be_bytes(), &[row as u8; VALUE_BYTES])?;
+    }
+    for row in 0..ROWS {
+        store.get(&request, &row.to_be_bytes())?;
+    }
+    Ok(store)
+}
+
+fn arms(workload: Workload) -> Result<Vec<Arm>> {
+    let found = match workload {
+        Workload::CachedReads | Workload::UncachedReads => workload.options().read_limit,
+        Workload::Writes | Workload::SyncedWrites => workload.options().write_limit,
+    };
+    let limits = BY_HAND.into_iter().map(Limit::fixed);
+    limits
+        .chain([found.at_most(FOUND_LIMIT_MAX)])
+        .map(|limit| {
+            let fixed = limit == Limit::fixed(limit.start());
+            let lane = LaneSettings::new("main", 1).limit(limit);
+            let config = Config::new(Settings::default().lane(lane))?;
+            let controller = Controller::builder(config).build()?;
+            let lane = controller.lane("main")?;
+            Ok(Arm {
+                name: if fixed {
+                    format!("fixed {limit}")
+                } else {
+                    "auto".to_owned()
+                },
+                fixed,
+                controller,
+                lane,
+                slices: Vec::new(),
+            })
+        })
+        .collect()
+}
+
+/// So many seconds of all clients through this arm's lane.
+fn slice(
+    store: &Store,
+    workload: Workload,
+    arm: &Arm,
+    clock: &Clock,
+    seconds: f64,
+) -> Result<(f64, f64)> {
+    let (counts, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let client = |number: u64| -> std::result::Result<Histogram<u64>, StoreError> {
+        let mut rng = Rng::new(0x0051_0075 ^ number);
+        let mut residence_us = histogram();
+        while !over.load(Ordering::Relaxed) {
+            let tier = Tier::ALL[(rng.bits() % 6) as usize];
+            let request = Request::new(tier).key(rng.bits());
+            let keys: [[u8; 8]; ROWS_PER_CALL] =
+                std::array::from_fn(|_| (rng.bits() % ROWS).to_be_bytes());
+            let begun = clock.raw();
+            let Ok(permit) = arm.lane.admit_blocking(&request) else {
+                pause(REFUSED_PAUSE);
+                continue;
+            };
+            let done = if workload.writes(&mut rng) {
+                let mut batch = store.batch();
+                for key in &keys {
+                    batch.put(store, key, &[number as u8; VALUE_BYTES]);
+                }
+                store.write(&request, batch)
+            } else {
+                store.multi_get(&request, &keys).map(|_| ())
+            };
+            permit.finish(Completion::new(match done {
+                Ok(()) => Outcome::Success,
+                Err(_) => Outcome::Failure,
+            }));
+            done?;
+            if counts.load(Ordering::Relaxed) {
+                let us = clock.delta_as_nanos(begun, clock.raw()) / 1_000;
+                residence_us.saturating_record(us.max(1));
+            }
+        }
+        Ok(residence_us)
+    };
+    thread::scope(|scope| {
+        let client = &client;
+        let spawn = |number| scope.spawn(move || client(number));
+        let threads: Vec<_> = (0..CLIENTS).map(spawn).collect();
+        pause(SLICE_WARM_UP);
+        counts.store(true, Ordering::Relaxed);
+        let begun = clock.raw();
+        pause(Duration::from_secs_f64(seconds));
+        let took_s = clock.delta_as_nanos(begun, clock.raw()) as f64 * 1e-9;
+        over.store(true, Ordering::Relaxed);
+        let mut all = histogram();
+        for thread in threads {
+            all.add(join(thread)?)?;
+        }
+        let p95_us = all.value_at_quantile(0.95) as f64;
+        Ok((all.len() as f64 / took_s, p95_us))
+    })
+}
+
+fn report(arms: &[Arm]) -> bool {
+    let median = |arm: &Arm, of: fn(&(f64, f64)) -> f64| {
+        let mut all: Vec<f64> = arm.slices.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let throughput = |arm: &Arm| median(arm, |slice| slice.0);
+    let p95_us = |arm: &Arm| median(arm, |slice| slice.1);
+    let most = arms.iter().filter(|arm| arm.fixed).map(throughput);
+    let most = most.fold(0.0, f64::max);
+    let good = |arm: &&Arm| arm.fixed && throughput(arm) >= AS_GOOD * most;
+    let best = arms.iter().filter(good);
+    let best = best.min_by(|a, b| p95_us(a).total_cmp(&p95_us(b)));
+    let mut held = false;
+    for arm in arms {
+        let lane = &arm.controller.snapshot().lanes[0];
+        let mut note = String::new();
+        if let Some(best) = best {
+            let ratios = (
+                throughput(arm) / throughput(best),
+                p95_us(arm) / p95_us(best),
+            );
+            note = format!(
+                "{:.2} of its throughput, {:.2} of its P95",
+                ratios.0, ratios.1
+            );
+            if arm.name == best.name {
+                note = "the best by hand".to_owned();
+            }
+            if !arm.fixed {
+                held = ratios.0 >= THROUGHPUT_MIN && ratios.1 <= P95_MAX;
+                let word = if held { "held" } else { "MISSED" };
+                let moved = lane.limit_moved.as_ref();
+                let moved = moved.map_or_else(String::new, |moved| {
+                    format!(", from {} to {}: {}", moved.from, moved.to, moved.rule)
+                });
+                note = format!("{note}: {word}; limit {}{moved}", lane.limit);
+            }
+        }
+        println!(
+            "  {:<9} {:>9.0} answers/s, P95 {:>8.0} us   {note}",
+            arm.name,
+            throughput(arm),
+            p95_us(arm),
+        );
+    }
+    held
+}
