@@ -1,7 +1,7 @@
 //! `lab slots`: the limit that finds itself against every fixed one, on a real RocksDB store.
 //!
 //! Clients that never rest ask as fast as they are answered, through a lane of each arm in turn: the same store,
-//! the same threads, slices of the arms interleaved, so that what else goes on in the machine meets all alike.
+//! as many threads, slices of the arms interleaved, so that what else goes on in the machine meets all alike.
 //! Each arm has a controller of its own; the store's is off. Auto begins with what the store gives its lanes, and
 //! has some slices to itself before any counts.
 
@@ -9,20 +9,23 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
 use cinnamon_core::{
-    Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Outcome, Request, Settings,
-    Tier,
+    Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Outcome, OwnedPermit, Request,
+    Settings, Tier,
 };
 use cinnamon_rocks::{FOUND_LIMIT_MAX, Store, StoreError, StoreOptions};
 use clap::Args;
+use crossbeam_channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
 use quanta::Clock;
 
-use crate::task::{histogram, join, pause, within};
+use crate::task::{Task, Waiting, histogram, join, pause, within};
 
 const ROWS: u64 = 200_000;
 const VALUE_BYTES: usize = 100;
@@ -195,6 +198,145 @@ fn arms(workload: Workload) -> Result<Vec<Arm>> {
         .collect()
 }
 
+/// A call of a client: when it asked, and the state of its dice.
+struct Call {
+    rng: Rng,
+    asked: u64,
+}
+
+/// What the threads of a slice share.
+struct Slice<'a> {
+    store: &'a Store,
+    workload: Workload,
+    lane: &'a Lane,
+    clock: &'a Clock,
+    tasks: Sender<Task<Call>>,
+    inbox: Receiver<Task<Call>>,
+    counts: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Slice<'_> {
+    /// The client asks, unless the slice is over.
+    fn ask(&self, mut rng: Rng) {
+        if self.over.load(Ordering::Relaxed) {
+            return;
+        }
+        // The best tier: what is measured is the limit, and the gate leaves it alone.
+        let request = Request::new(Tier::T0).key(rng.bits());
+        let call = Call {
+            rng,
+            asked: self.clock.raw(),
+        };
+        let waiting = Arc::new(Waiting {
+            pending: Mutex::new(None),
+            tasks: self.tasks.clone(),
+        });
+        // Held until the admission is stored: the waker may be called before.
+        let mut pending = waiting
+            .pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut admit = self.lane.admit_owned(&request);
+        match admit.poll_admit(&Waker::from(Arc::clone(&waiting))) {
+            Poll::Ready(Ok(permit)) => self.send(Task::Admitted(call, permit)),
+            Poll::Ready(Err(_)) => self.send(Task::Unasked(call)),
+            Poll::Pending => *pending = Some((call, admit)),
+        }
+    }
+
+    fn send(&self, task: Task<Call>) {
+        let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
+    }
+
+    /// One thread of the pool.
+    fn work(&self) -> std::result::Result<Seen, StoreError> {
+        let mut seen = Seen::new();
+        while !self.over.load(Ordering::Relaxed) {
+            let Ok(task) = self.inbox.recv_timeout(Duration::from_millis(20)) else {
+                continue;
+            };
+            match task {
+                Task::Admitted(call, permit) => self.run(call, permit, &mut seen)?,
+                // Refused: it asks again.
+                Task::Unasked(call) => {
+                    seen.refused += 1;
+                    pause(REFUSED_PAUSE);
+                    self.ask(call.rng);
+                }
+                Task::Look(waiting) => {
+                    let mut pending = waiting
+                        .pending
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    let Some((call, mut admit)) = pending.take() else {
+                        continue;
+                    };
+                    match admit.poll_admit(&Waker::from(Arc::clone(&waiting))) {
+                        Poll::Ready(Ok(permit)) => {
+                            drop(pending);
+                            self.run(call, permit, &mut seen)?;
+                        }
+                        Poll::Ready(Err(_)) => {
+                            drop(pending);
+                            self.send(Task::Unasked(call));
+                        }
+                        Poll::Pending => *pending = Some((call, admit)),
+                    }
+                }
+            }
+        }
+        Ok(seen)
+    }
+
+    fn run(
+        &self,
+        mut call: Call,
+        permit: OwnedPermit,
+        seen: &mut Seen,
+    ) -> std::result::Result<(), StoreError> {
+        let keys: [[u8; 8]; ROWS_PER_CALL] =
+            std::array::from_fn(|_| (call.rng.bits() % ROWS).to_be_bytes());
+        // The store's own controller is off: this is the call and nothing else.
+        let request = Request::new(Tier::T1);
+        let done = if self.workload.writes(&mut call.rng) {
+            let mut batch = self.store.batch();
+            for key in &keys {
+                batch.put(self.store, key, &[keys[0][7]; VALUE_BYTES]);
+            }
+            self.store.write(&request, batch)
+        } else {
+            self.store.multi_get(&request, &keys).map(|_| ())
+        };
+        permit.finish(Completion::new(match done {
+            Ok(()) => Outcome::Success,
+            Err(_) => Outcome::Failure,
+        }));
+        done?;
+        if self.counts.load(Ordering::Relaxed) {
+            let us = self.clock.delta_as_nanos(call.asked, self.clock.raw()) / 1_000;
+            seen.residence_us.saturating_record(us.max(1));
+        }
+        self.ask(call.rng);
+        Ok(())
+    }
+}
+
+/// What a thread of the pool saw.
+struct Seen {
+    residence_us: Histogram<u64>,
+    refused: u64,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self {
+            residence_us: histogram(),
+            refused: 0,
+        }
+    }
+}
+
 /// So many seconds of all clients through this arm's lane.
 fn slice(
     store: &Store,
@@ -203,57 +345,39 @@ fn slice(
     clock: &Clock,
     seconds: f64,
 ) -> Result<(f64, f64)> {
-    let (counts, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let client = |number: u64| -> std::result::Result<Histogram<u64>, StoreError> {
-        let mut rng = Rng::new(0x0051_0075 ^ number);
-        let mut residence_us = histogram();
-        while !over.load(Ordering::Relaxed) {
-            let tier = Tier::ALL[(rng.bits() % 6) as usize];
-            let request = Request::new(tier).key(rng.bits());
-            let keys: [[u8; 8]; ROWS_PER_CALL] =
-                std::array::from_fn(|_| (rng.bits() % ROWS).to_be_bytes());
-            let begun = clock.raw();
-            let Ok(permit) = arm.lane.admit_blocking(&request) else {
-                pause(REFUSED_PAUSE);
-                continue;
-            };
-            let done = if workload.writes(&mut rng) {
-                let mut batch = store.batch();
-                for key in &keys {
-                    batch.put(store, key, &[number as u8; VALUE_BYTES]);
-                }
-                store.write(&request, batch)
-            } else {
-                store.multi_get(&request, &keys).map(|_| ())
-            };
-            permit.finish(Completion::new(match done {
-                Ok(()) => Outcome::Success,
-                Err(_) => Outcome::Failure,
-            }));
-            done?;
-            if counts.load(Ordering::Relaxed) {
-                let us = clock.delta_as_nanos(begun, clock.raw()) / 1_000;
-                residence_us.saturating_record(us.max(1));
-            }
-        }
-        Ok(residence_us)
+    let (tasks, inbox) = crossbeam_channel::unbounded();
+    let slice = Slice {
+        store,
+        workload,
+        lane: &arm.lane,
+        clock,
+        tasks,
+        inbox,
+        counts: AtomicBool::new(false),
+        over: AtomicBool::new(false),
     };
     thread::scope(|scope| {
-        let client = &client;
-        let spawn = |number| scope.spawn(move || client(number));
-        let threads: Vec<_> = (0..CLIENTS).map(spawn).collect();
+        let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| slice.work())).collect();
+        (0..CLIENTS).for_each(|client| slice.ask(Rng::new(0x0051_0075 ^ client)));
         pause(SLICE_WARM_UP);
-        counts.store(true, Ordering::Relaxed);
+        slice.counts.store(true, Ordering::Relaxed);
         let begun = clock.raw();
         pause(Duration::from_secs_f64(seconds));
         let took_s = clock.delta_as_nanos(begun, clock.raw()) as f64 * 1e-9;
-        over.store(true, Ordering::Relaxed);
-        let mut all = histogram();
+        slice.over.store(true, Ordering::Relaxed);
+        let mut all = Seen::new();
         for thread in threads {
-            all.add(join(thread)?)?;
+            let seen = join(thread)?;
+            all.residence_us.add(seen.residence_us)?;
+            all.refused += seen.refused;
         }
-        let p95_us = all.value_at_quantile(0.95) as f64;
-        Ok((all.len() as f64 / took_s, p95_us))
+        // Who still waits is told that it is over.
+        while slice.inbox.try_recv().is_ok() {}
+        if all.refused > all.residence_us.len() / 100 {
+            eprintln!("{}: {} calls were refused", arm.name, all.refused);
+        }
+        let p95_us = all.residence_us.value_at_quantile(0.95) as f64;
+        Ok((all.residence_us.len() as f64 / took_s, p95_us))
     })
 }
 
