@@ -13,6 +13,8 @@ mod book {
     struct GettingStarted;
     #[doc = include_str!("../../docs/src/embedding.md")]
     struct Embedding;
+    #[doc = include_str!("../../docs/src/limit.md")]
+    struct Limit;
     #[doc = include_str!("../../docs/src/refusals.md")]
     struct Refusals;
     #[doc = include_str!("../../docs/src/signals.md")]
