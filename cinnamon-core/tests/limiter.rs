@@ -551,6 +551,8 @@ fn a_lanes_limit_in_a_file_is_a_number_a_rule_or_a_table() {
         let again: Config = toml::from_str(&written).unwrap();
         assert_eq!(again.lanes[0].limit, limit, "{written}");
     }
+    let silent: Config = toml::from_str("[[lanes]]\nname = \"main\"").unwrap();
+    assert_eq!(silent.lanes[0].limit, Limit::auto());
     for (text, expected) in [
         (
             "0",
