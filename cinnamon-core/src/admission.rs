@@ -151,7 +151,7 @@ impl Admission {
 
     pub(crate) fn tick(&mut self, now: Instant) -> Rank {
         self.settle(now);
-        self.engine.hold_limit(self.mode != Mode::Enforce);
+        self.engine.hold_limit(now, self.mode != Mode::Enforce);
         let threshold = self.engine.tick(now);
         self.absorb();
         threshold

@@ -18,7 +18,7 @@ mod outside;
 mod queueing;
 mod time;
 
-pub(crate) use limiting::Moved;
+pub(crate) use limiting::{Moved, PANICKED};
 
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};

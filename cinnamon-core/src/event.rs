@@ -5,7 +5,7 @@
 //! number of changes that it stands for. So the log always ends with how things are.
 
 use crate::clock::Instant;
-use crate::engine::Moved;
+use crate::engine::{Moved, PANICKED};
 use crate::health::Health;
 use crate::priority::Rank;
 use crate::signal::selector::LaneFlow;
@@ -119,7 +119,11 @@ pub(crate) fn log(events: &[(Event, u32)], names: &Names<'_>) {
             Event::Limit { lane, moved } => {
                 let lane = (names.lane)(lane);
                 let (from, to, rule) = (moved.from, moved.to, moved.rule);
-                tracing::info!(lane, from, to, rule, changes, "the limit is another");
+                if rule == PANICKED {
+                    tracing::error!(lane, limit = to, rule, "the limit stays where it is");
+                } else {
+                    tracing::info!(lane, from, to, rule, changes, "the limit is another");
+                }
             }
             Event::Health { health } => {
                 let (state, headroom) = (health.state.as_str(), health.headroom);

@@ -57,6 +57,20 @@ pub enum LimitRule {
     Aimd,
 }
 
+impl LimitRule {
+    /// Its name in files, snapshots and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Auto => "auto",
+            Self::Gradient2 => "gradient2",
+            Self::Vegas => "vegas",
+            Self::Aimd => "aimd",
+        }
+    }
+}
+
 /// The slots of a lane. In a file a number (so many, fixed), the name of a [`LimitRule`], or a table of these
 /// fields.
 ///
@@ -80,8 +94,9 @@ pub struct Limit {
     pub min: u32,
     /// The most that it may come to by itself, `min`..=[`LIMIT_MAX`]. Default [`DEFAULT_FOUND_LIMIT_MAX`].
     pub max: u32,
-    /// Nine in ten requests are to hold their slot no longer than this, microseconds, at least 1: while they do,
-    /// the limit falls, whatever the throughput. Default (`None`): no ceiling.
+    /// Nine in ten requests are to hold their slot no longer than this, microseconds, at least 1: while they hold it
+    /// longer and all slots are taken, the limit falls, whatever the throughput; but not on and on if that does not
+    /// help. Only with [`LimitRule::Auto`]. Default (`None`): no ceiling.
     pub service_max_us: Option<u64>,
     /// A hint for the beginning: requests a second the lane is expected to be good for …
     pub expected_per_s: Option<f64>,
@@ -208,6 +223,13 @@ impl Limit {
         within(&format!("{path}.max"), self.max, self.min, LIMIT_MAX)?;
         if let Some(us) = self.service_max_us {
             within(&format!("{path}.service_max_us"), us, 1, 3_600_000_000)?;
+            if self.rule != LimitRule::Auto {
+                return Err(ConfigError::OutOfBounds {
+                    setting: format!("{path}.service_max_us"),
+                    value: us.to_string(),
+                    bound: format!("left out, since the rule is `{}`", self.rule.name()),
+                });
+            }
         }
         for (name, value, other) in [
             (
@@ -255,7 +277,7 @@ impl Display for Limit {
         if self.rule == LimitRule::Fixed {
             return write!(f, "{}", self.start());
         }
-        let rule = format!("{:?}", self.rule).to_lowercase();
+        let rule = self.rule.name();
         write!(
             f,
             "{rule} from {} within {} and {}",
@@ -386,7 +408,7 @@ impl From<Limit> for Written {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SlotUse {
-    /// Seconds since the last tick, less those in which the store stood still.
+    /// Seconds since the last tick.
     pub seconds: f64,
     /// The store stood still for a part of it: counts of such a tick mislead.
     pub stalled: bool,

@@ -418,7 +418,56 @@ fn while_nothing_is_held_back_the_limit_is_held() {
     }
 }
 
+#[test]
+fn a_trial_that_is_on_ends_where_it_began_when_monitoring_begins_or_the_limiter_panics() {
+    let rig = Rig::new(4);
+    rig.limiter.tries(16);
+    assert_eq!(rig.tick(), 16);
+    rig.lane.set_mode(Mode::Monitor);
+    assert_eq!(rig.tick(), 4);
+    assert!(!rig.lane.snapshot().limit_trial);
+    assert_eq!(rig.limiter.script().moved, [4], "it is to begin anew");
+
+    let rig = Rig::new(4);
+    rig.limiter.tries(16);
+    rig.tick();
+    rig.limiter.script().panics = true;
+    assert_eq!(rig.tick(), 4);
+    assert_eq!(rig.moves(), (0, told(4, 4, "the limiter panicked")));
+}
+
+#[test]
+fn what_is_set_by_hand_stands_beyond_the_bounds_and_widens_them() {
+    let rig = Rig::new(Limit::auto().initial(8).at_least(4).at_most(32));
+    rig.lane.set_limit(100).unwrap();
+    assert_eq!((rig.tick(), rig.tick()), (100, 100));
+    rig.lane.set_limit(2).unwrap();
+    assert_eq!(rig.tick(), 2);
+    let lane = rig.lane.snapshot();
+    assert_eq!((lane.limit_min, lane.limit_max), (2, 100));
+}
+
+#[test]
+fn equal_bounds_hold_for_ones_own_limiter() {
+    let rig = Rig::new(Limit::auto().at_least(6).at_most(6));
+    rig.limiter.wants(50);
+    assert_eq!((rig.tick(), rig.tick()), (6, 6));
+}
+
 // ----- the limit that finds itself
+
+#[test]
+fn a_ceiling_below_what_the_store_can_do_costs_some_slots_for_a_while_and_not_the_store() {
+    // An exponential service of 20 ms has its P90 at 46 ms, whatever the slots.
+    for seed in 1..=3 {
+        let ceiling = Limit::auto().initial(20).service_max_us(30_000);
+        let calm = simulate(ceiling, (20.0, 0.7), Mode::Enforce, seed);
+        let answered = f64::from(calm.good) / (20.0 * 700.0);
+        assert!(answered > 0.95, "seed {seed}: {answered}");
+        let busy = simulate(ceiling, (20.0, 1.5), Mode::Enforce, seed);
+        assert!(busy.settled() >= 12, "seed {seed}: {}", busy.settled());
+    }
+}
 
 /// What became of a run.
 #[derive(Debug, Default)]

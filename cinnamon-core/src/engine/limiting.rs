@@ -5,13 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::Engine;
 use crate::clock::Instant;
 use crate::config::{Config, LaneSettings};
-use crate::limiter::{DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, Limiter, SlotUse};
+use crate::limiter::{DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, LimitRule, Limiter, SlotUse};
 use crate::metrics::LaneSnapshot;
 use crate::permit::Outcome;
 use crate::priority::mix64;
 
 /// A limiter is asked no more often than this: ticks that a waiter kicked off see nothing.
 const ASKED_S: f64 = 1e-3;
+
+/// Why a limit is no longer looked for.
+pub(crate) const PANICKED: &str = "the limiter panicked";
 
 /// A change of the limit that was meant to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub(crate) struct Moved {
 #[derive(Debug)]
 pub(super) struct Slotting {
     limiter: Option<Box<dyn Limiter>>,
+    /// Its name, asked for once.
+    name: &'static str,
     bounds: (u32, u32),
     configured: Limit,
     seen: SlotUse,
@@ -45,6 +50,7 @@ impl Slotting {
         let slots = lane.limit.start();
         Self {
             limiter: lane.limit.limiter(slots, seed),
+            name: lane.limit.rule.name(),
             bounds: lane.limit.bounds(),
             configured: lane.limit,
             seen: SlotUse::default(),
@@ -117,6 +123,30 @@ impl Slotting {
         }
     }
 
+    /// The limiter panicked: the limit that was last meant to stay is to stay.
+    fn take_out(&mut self) -> u32 {
+        self.limiter = None;
+        self.trial = false;
+        self.moved = Some(Moved {
+            from: self.settled,
+            to: self.settled,
+            rule: PANICKED,
+        });
+        self.news = true;
+        self.settled
+    }
+
+    /// Somebody else has set the limit.
+    fn go_on_from(&mut self, limit: u32) {
+        self.trial = false;
+        self.seen = SlotUse::default();
+        if let Some(limiter) = &mut self.limiter
+            && catch_unwind(AssertUnwindSafe(|| limiter.moved(limit))).is_err()
+        {
+            self.take_out();
+        }
+    }
+
     fn note(&mut self, from: u32, to: u32, rule: &'static str) {
         if from != to {
             self.moved = Some(Moved { from, to, rule });
@@ -146,11 +176,8 @@ impl Engine {
         };
         // It may be the embedder's own code.
         let Ok(wanted) = catch_unwind(AssertUnwindSafe(|| limiter.tick(&seen))) else {
-            slots.limiter = None;
-            slots.trial = false;
-            let limit = self.limit;
-            slots.note(slots.settled, limit, "the limiter panicked");
-            tracing::error!(limit, "the limiter panicked; the limit stays where it is");
+            let limit = slots.take_out();
+            self.resize(now, limit);
             return;
         };
         let limit = wanted.limit.clamp(slots.bounds.0, slots.bounds.1);
@@ -168,13 +195,9 @@ impl Engine {
         let now = self.advance(now);
         let slots = &mut self.slotting;
         slots.note(slots.settled, limit, "by hand");
-        slots.trial = false;
-        if let Some(limiter) = &mut slots.limiter
-            && catch_unwind(AssertUnwindSafe(|| limiter.moved(limit))).is_err()
-        {
-            slots.limiter = None;
-        }
-        slots.seen = SlotUse::default();
+        // Who sets it by hand means it, whatever the bounds were.
+        slots.bounds = (slots.bounds.0.min(limit), slots.bounds.1.max(limit));
+        slots.go_on_from(limit);
         self.resize(now, limit);
     }
 
@@ -192,9 +215,11 @@ impl Engine {
 
     /// Takes the embedder's own limiter.
     pub(crate) fn set_limiter(&mut self, limiter: Box<dyn Limiter>) {
-        if self.slotting.bounds.0 == self.slotting.bounds.1 {
+        if self.slotting.configured.rule == LimitRule::Fixed {
             self.slotting.bounds = (1, DEFAULT_FOUND_LIMIT_MAX);
         }
+        let name = catch_unwind(AssertUnwindSafe(|| limiter.name()));
+        self.slotting.name = name.unwrap_or("nameless");
         self.slotting.limiter = Some(limiter);
     }
 
@@ -207,11 +232,17 @@ impl Engine {
     }
 
     /// While what the slots do says nothing of the store (it is not they that hold work back), the limit stays.
-    pub(crate) fn hold_limit(&mut self, held: bool) {
+    pub(crate) fn hold_limit(&mut self, now: Instant, held: bool) {
         let slots = &mut self.slotting;
-        if slots.held != held {
-            slots.held = held;
-            slots.seen = SlotUse::default();
+        if slots.held == held {
+            return;
+        }
+        slots.held = held;
+        let settled = slots.settled;
+        slots.go_on_from(settled);
+        if settled != self.limit {
+            let now = self.advance(now);
+            self.resize(now, settled);
         }
     }
 
@@ -228,6 +259,7 @@ impl Engine {
         self.slotting.bounds = (least, most);
         self.slotting.configured = new;
         self.slotting.limiter = new.limiter(start, mix64(now.as_nanos() ^ u64::from(self.lane)));
+        self.slotting.name = new.rule.name();
         self.slotting.seen = SlotUse::default();
         self.slotting.trial = false;
         self.slotting
@@ -248,10 +280,8 @@ impl Engine {
             Some(_) => slots.bounds,
             None => (self.limit, self.limit),
         };
-        let name = slots
-            .limiter
-            .as_ref()
-            .map_or("fixed", |limiter| limiter.name());
+        let fixed = LimitRule::Fixed.name();
+        let name = slots.limiter.as_ref().map_or(fixed, |_| slots.name);
         name.clone_into(&mut snapshot.limit_rule);
         snapshot.limit_trial = slots.trial;
         snapshot.limit_moves = slots.moves;

@@ -1,10 +1,10 @@
 //! The limit that finds itself: trials of fewer and of more slots, judged by the throughput.
 //!
 //! There is no baseline to drift and none to be pinned. While the lane is full, a trial gives some work another
-//! number of slots for a moment; [`weigh`] says what that did to the throughput. Trials are of half and of twice
-//! the slots: a big step shows in some dozen completions what a small one shows in thousands, and with two
-//! points the knee between them can be read off. Between trials the lane rests twenty times as long, so that
-//! they are no part of anybody's P95.
+//! number of slots for a moment; [`weigh`] says what that did to the throughput. Trials are of two
+//! thirds and of half as many again, the first ones of four times as many: a big step shows in some dozen completions
+//! what a small one shows in thousands, and with two points the knee between them can be read off. Between trials
+//! the lane rests, in the end twenty times as long: they take some 7 % of the time.
 //!
 //! The service time only guides: if the store answered faster a moment ago with fewer slots in use, a trial
 //! goes to where that puts the knee, full or not. And it vetoes growth while a store is sick.
@@ -18,7 +18,7 @@
 //! | trial, measuring | its stretch is over and nothing is clear | trial, settling, the other number |
 
 use super::evidence::Evidence;
-use super::trial::{Finding, Question, Stretch, weigh};
+use super::trial::{Finding, Question, Stretch, Trial, weigh};
 use super::{Limiter, SlotUse, Wanted};
 use crate::priority::mix64;
 
@@ -76,55 +76,18 @@ const CHANGED_ERRORS: f64 = 4.0;
 /// One cut for a stretch in which most work ended overloaded, or took too long.
 const CUT: f64 = 0.9;
 const OVERLOADED_SHARE: f64 = 0.5;
+/// After each so many cuts to get below the ceiling (to six tenths of the slots) …
+const CUTS_MAX: u32 = 5;
+/// … the P90 must be down to this share of what it was, or the slots are not why it is high.
+const CUT_HELPS: f64 = 0.9;
+/// So many cuts stand for having given up.
+const GIVEN_UP: u32 = u32::MAX;
 /// Less than this share of the throughput is less, if a queue forms too.
 const LESS: f64 = 0.8;
 /// More that is not used up, and in which work takes no longer than this many times as long, is let be.
 const CALM: f64 = 1.2;
 /// … as far as it was used, on average, and so much more.
 const USED: f64 = 1.2;
-
-#[derive(Debug)]
-struct Trial {
-    low: (u32, Stretch),
-    high: (u32, Stretch),
-    /// The higher number is the one on trial.
-    upward: bool,
-    /// The number on trial is in force, not the present one.
-    away: bool,
-    lasted_s: f64,
-    /// Not a step, but where the service time puts the knee.
-    guided: bool,
-}
-
-impl Trial {
-    const fn is_high(&self) -> bool {
-        self.upward == self.away
-    }
-
-    fn side(&mut self) -> &mut Stretch {
-        if self.is_high() {
-            &mut self.high.1
-        } else {
-            &mut self.low.1
-        }
-    }
-
-    const fn limit(&self) -> u32 {
-        if self.is_high() {
-            self.high.0
-        } else {
-            self.low.0
-        }
-    }
-
-    const fn home(&self) -> &(u32, Stretch) {
-        if self.upward { &self.low } else { &self.high }
-    }
-
-    const fn other(&self) -> &(u32, Stretch) {
-        if self.upward { &self.high } else { &self.low }
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -141,6 +104,8 @@ pub(crate) struct Auto {
     service_p90_s: f64,
     known: Evidence,
     trial: Option<Trial>,
+    /// Slots and P90 before the first of a row of cuts, and how many there were.
+    cuts: Option<(u32, f64, u32)>,
     /// The next trial.
     upward: bool,
     big: bool,
@@ -181,6 +146,7 @@ impl Auto {
             service_p90_s: 0.0,
             known: Evidence::new(slots),
             trial: None,
+            cuts: None,
             upward: true,
             // It may be wrong by any factor.
             big: true,
@@ -517,22 +483,48 @@ impl Auto {
         self.rest = (2.0 * self.rest).min(REST_MAX);
     }
 
-    /// Most of it ended overloaded, or takes too long: one cut.
+    /// Most of it ended overloaded, or takes too long with all slots taken: one cut.
     fn distressed(&mut self, stretch: &Stretch) -> bool {
         let overloaded = stretch.overloaded > OVERLOADED_SHARE * stretch.finished();
-        let slow = self.ceiling_s.is_some_and(|most| self.service_p90_s > most);
+        let p90_s = self.service_p90_s;
+        let slow = self.ceiling_s.is_some_and(|most| p90_s > most);
         if !overloaded && !slow {
+            self.cuts = None;
             return false;
         }
-        self.rule = if overloaded { "overloaded" } else { "ceiling" };
+        if !overloaded && !stretch.is_full(self.base) {
+            // Fewer slots than are used would change nothing.
+            return false;
+        }
+        let (mut before, mut p90_before_s, mut cuts) =
+            *self.cuts.get_or_insert((self.base, p90_s, 0));
+        if !overloaded && cuts == GIVEN_UP {
+            return false;
+        }
+        if !overloaded && cuts >= CUTS_MAX {
+            if p90_s > CUT_HELPS * p90_before_s {
+                // It is no slower for the slots: they come back, and stay until it is fast enough again.
+                self.cuts = Some((before, p90_before_s, GIVEN_UP));
+                self.cut_to(before, "ceiling out of reach");
+                return false;
+            }
+            (before, p90_before_s, cuts) = (self.base, p90_s, 0);
+        }
+        self.cuts = Some((before, p90_before_s, cuts.saturating_add(1)));
         let base = self.base.min(stretch.peak.max(1));
         let cut = ((f64::from(base) * CUT).floor() as u32).max(self.bounds.0);
-        if cut < self.base {
-            self.base = cut;
+        let rule = if overloaded { "overloaded" } else { "ceiling" };
+        self.cut_to(cut.min(self.base), rule);
+        true
+    }
+
+    fn cut_to(&mut self, slots: u32, rule: &'static str) {
+        if slots != self.base {
+            self.rule = rule;
+            self.base = slots;
             self.forget();
             self.settle();
         }
-        true
     }
 
     fn look_for_change(&mut self, stretch: &Stretch) {
@@ -584,6 +576,8 @@ impl Limiter for Auto {
 
     fn moved(&mut self, limit: u32) {
         self.base = limit;
+        self.bounds = (self.bounds.0.min(limit), self.bounds.1.max(limit));
+        self.rule = "by hand";
         self.trial = None;
         self.forget();
         self.searching = true;

@@ -132,6 +132,50 @@ impl Stretch {
     }
 }
 
+/// A trial that is on: two numbers of slots, and what happened with each.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) low: (u32, Stretch),
+    pub(super) high: (u32, Stretch),
+    /// The higher number is the one on trial.
+    pub(super) upward: bool,
+    /// The number on trial is in force, not the present one.
+    pub(super) away: bool,
+    pub(super) lasted_s: f64,
+    /// Not a step, but where the service time puts the knee.
+    pub(super) guided: bool,
+}
+
+impl Trial {
+    const fn is_high(&self) -> bool {
+        self.upward == self.away
+    }
+
+    pub(super) fn side(&mut self) -> &mut Stretch {
+        if self.is_high() {
+            &mut self.high.1
+        } else {
+            &mut self.low.1
+        }
+    }
+
+    pub(super) const fn limit(&self) -> u32 {
+        if self.is_high() {
+            self.high.0
+        } else {
+            self.low.0
+        }
+    }
+
+    pub(super) const fn home(&self) -> &(u32, Stretch) {
+        if self.upward { &self.low } else { &self.high }
+    }
+
+    pub(super) const fn other(&self) -> &(u32, Stretch) {
+        if self.upward { &self.high } else { &self.low }
+    }
+}
+
 /// What a trial comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Finding {
