@@ -25,6 +25,9 @@ pub struct Options {
     /// Cases whose names begin so; all if none is given.
     #[arg(value_name = "CASE")]
     pub cases: Vec<String>,
+    /// Instead of the cases, the grid of rates, service times and wrong beginnings: goodput at twice the capacity.
+    #[arg(long, conflicts_with = "cases")]
+    pub grid: bool,
     /// Limiters by name, repeatable; all if none is given.
     #[arg(long, value_name = "NAME")]
     pub rule: Vec<String>,
@@ -97,6 +100,9 @@ pub fn main(options: &Options) -> ExitCode {
 
 fn execute(options: &Options) -> Result<bool, LimitsError> {
     let rules = chosen_rules(&options.rule)?;
+    if options.grid {
+        return grid(&rules, options.seeds);
+    }
     let cases = chosen_cases(&options.cases)?;
     let rows = measure(&cases, &rules, options.seeds, options.trace)?;
     print!("{}", judge::table(&rows, &rules));
@@ -112,6 +118,39 @@ fn execute(options: &Options) -> Result<bool, LimitsError> {
         }
     }
     Ok(good)
+}
+
+/// The worst cell of the grid, as a share of what the store could have done …
+const GRID_WORST: f64 = 0.9;
+/// … and what this share of the cells is to reach.
+const GRID_SHARE: f64 = 0.95;
+const GRID_GOOD: f64 = 0.97;
+
+fn grid(rules: &[&'static Rule], seeds: u64) -> Result<bool, LimitsError> {
+    let rows = measure(&case::grid(), rules, seeds, None)?;
+    print!("{}", judge::table(&rows, rules));
+    let mut held = true;
+    for rule in rules {
+        let cells = rows.iter().filter(|row| row.rule == rule.name);
+        let cells: Vec<f64> = cells.map(|row| row.goodput).collect();
+        let worst = cells.iter().copied().fold(f64::INFINITY, f64::min);
+        let good = cells
+            .iter()
+            .filter(|goodput| **goodput >= GRID_GOOD)
+            .count();
+        let share = good as f64 / cells.len() as f64;
+        let holds = worst >= GRID_WORST && share >= GRID_SHARE;
+        let word = if holds { "held" } else { "missed" };
+        println!(
+            "{:<11} worst cell {worst:.3}, {good} of {} cells at {GRID_GOOD} or more: {word}",
+            rule.name,
+            cells.len()
+        );
+        if rule.kind == rules::Kind::Product {
+            held &= holds;
+        }
+    }
+    Ok(held)
 }
 
 fn chosen_rules(names: &[String]) -> Result<Vec<&'static Rule>, LimitsError> {

@@ -50,7 +50,7 @@ const DEADLINE_SERVICES: f64 = 60.0;
 const DEADLINE_MIN_S: f64 = 1.5;
 
 /// What is let into a store of some twenty slots by a limit of thousands takes so many times as long.
-const BURIED: f64 = 3.0;
+const BURIED: f64 = 4.0;
 /// A limit that was right until the room changed is found again in so many times the time: it rests between looks.
 const MOVES: f64 = 4.0;
 
@@ -86,6 +86,39 @@ pub fn cases() -> Vec<Case> {
     let mut all = beginnings();
     all.extend(changes());
     all.extend(clients());
+    all
+}
+
+/// Calm, then twice what it can do, then calm, on stores from 10 to 100,000 requests a second and from 50 us to
+/// 500 ms of service time, from half the right limit, from it, and from four times as many.
+#[must_use]
+pub fn grid() -> Vec<Case> {
+    let mut all = Vec::new();
+    for per_s in [10.0, 100.0, 1_000.0, 10_000.0, 100_000.0] {
+        for service_s in [0.000_05, 0.001, 0.02, 0.5] {
+            let room = (per_s * service_s * 1.0001f64).floor();
+            if !(2.0..=2_000.0).contains(&room) {
+                continue;
+            }
+            for (error, name) in [(0.5, "half"), (1.0, "right"), (4.0, "x4")] {
+                // So many completions, or services, as say something.
+                let seconds = (4_000.0 / per_s).max(60.0 * service_s).max(1.0);
+                let mut scenario = usual();
+                scenario.service = Service::new(room as u32, service_s);
+                scenario.deadline.base_s = (6.0 * service_s).max(1.0);
+                scenario.deadline.services = 3.0;
+                scenario.phases = vec![
+                    Phase::new("calm", seconds, 0.7),
+                    Phase::new("2x", 2.0 * seconds, 2.0),
+                    Phase::new("after", 0.5 * seconds, 0.7),
+                ];
+                let start = ((room * error).round() as u32).max(1);
+                let name = format!("grid-{per_s}rps-{}us-{name}", service_s * 1e6);
+                let bars = vec![Bar::Free; 3];
+                all.push(case(&name, start, scenario, bars, "DESIGN.md"));
+            }
+        }
+    }
     all
 }
 

@@ -43,14 +43,20 @@ const STEP_BIG: f64 = 2.0 * std::f64::consts::LN_2;
 /// The knee is read off when its standard error, as a logarithm, is down to this: some 400 exponential completions
 /// each way …
 const SHARP: f64 = 0.07;
+/// … or more, where a second brings them: a real store has no edge where its room ends, and what every step up
+/// still gains adds up …
+const SHARP_BEST: f64 = 0.04;
+const SHARP_BEST_S: f64 = 1.0;
 /// … or half as many in the first search, which goes on, on a quiet service, for minutes.
 const SHARP_FIRST: f64 = 0.1;
 /// Slots above the knee, so that a short gap in one does not idle the store.
 const HEADROOM: f64 = 1.05;
+/// … and rounded up from this much of a slot on.
+const ROUND_UP: f64 = 0.25;
 /// A knee that is so far (a logarithm) above the present number is worth a move: above the knee, more slots
 /// seem to serve more by chance half of the time.
-const MOVE_UP_MIN: f64 = 0.12;
-const UP_ERRORS: f64 = 2.0;
+const MOVE_UP_MIN: f64 = 0.05;
+const UP_ERRORS: f64 = 1.5;
 /// … and one that, with the headroom, is so far below it.
 const MOVE_DOWN_MIN: f64 = 0.08;
 /// After trials up and down that found nothing the lane rests this many times the length of the last look up before
@@ -357,7 +363,11 @@ impl Auto {
         let question = Question {
             step: f64::from(trial.high.0).ln() - f64::from(trial.low.0).ln(),
             coarse: trial.upward || trial.guided || self.big,
-            sharp: if self.searching { SHARP_FIRST } else { SHARP },
+            sharp: match self.searching {
+                _ if trial.lasted_s < SHARP_BEST_S => SHARP_BEST,
+                true => SHARP_FIRST,
+                false => SHARP,
+            },
             scatter: self.known.scatter,
             whole: whole || trial.other().1.parts > 1,
         };
@@ -381,7 +391,8 @@ impl Auto {
             Finding::Gains => (high, "more serve more"),
             Finding::Flat => (low, "fewer serve as much"),
             Finding::Knee(knee, error) => {
-                let roomy = (knee * HEADROOM).round();
+                // Of a few slots, the one too many is the cheaper error.
+                let roomy = (knee * HEADROOM - ROUND_UP).ceil();
                 let far = match trial.upward {
                     true => (knee / f64::from(home)).ln() > MOVE_UP_MIN.max(UP_ERRORS * error),
                     false => (f64::from(home) / roomy).ln() > MOVE_DOWN_MIN.max(error),
