@@ -60,6 +60,23 @@ macro_rules! common_setters {
     };
 }
 
+/// Where a field `world` is read from.
+macro_rules! world_setters {
+    ($about:literal) => {
+        #[cfg(test)]
+        pub(crate) fn world(mut self, world: crate::world::World) -> Self {
+            self.world = world;
+            self
+        }
+
+        #[doc = $about]
+        pub fn root(mut self, root: impl AsRef<std::path::Path>) -> Self {
+            self.world = crate::world::World::at(root.as_ref());
+            self
+        }
+    };
+}
+
 /// The methods of `Signal` that answer from a field `common`.
 macro_rules! common_answers {
     () => {
@@ -81,4 +98,4 @@ macro_rules! common_answers {
     };
 }
 
-pub(crate) use {common_answers, common_setters};
+pub(crate) use {common_answers, common_setters, world_setters};

@@ -1,12 +1,11 @@
 //! Connections that wait to be accepted: [`AcceptQueue`].
 
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::Duration;
 
 use cinnamon_core::{Authority, Dynamics, Instant, Reading, Signal, View};
 
-use crate::common::{Common, common_answers, common_setters};
+use crate::common::{Common, common_answers, common_setters, world_setters};
 use crate::least::Least;
 use crate::setting::{SettingError, within};
 use crate::world::{Missing, World, number};
@@ -103,17 +102,7 @@ impl AcceptQueue {
         Ok(self)
     }
 
-    #[cfg(test)]
-    pub(crate) fn world(mut self, world: World) -> Self {
-        self.world = world;
-        self
-    }
-
-    /// Looks for `proc` in this directory instead of in `/`.
-    pub fn root(mut self, root: impl AsRef<Path>) -> Self {
-        self.world = World::at(root.as_ref());
-        self
-    }
+    world_setters!("Looks for `proc` in this directory instead of in `/`.");
 
     /// What waits, of how much.
     fn look(&mut self) -> Result<(u64, u64), Missing> {

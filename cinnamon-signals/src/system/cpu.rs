@@ -7,7 +7,7 @@ use std::time::Duration;
 use cinnamon_core::{Authority, Dynamics, Instant, Priority, Reading, Signal, View};
 
 use super::{CpuTimes, V2, cpu_times, own_cgroup_dirs};
-use crate::common::{Common, common_answers, common_setters};
+use crate::common::{Common, common_answers, common_setters, world_setters};
 use crate::least::Least;
 use crate::setting::{SettingError, within};
 use crate::window::Window;
@@ -146,17 +146,7 @@ impl Cpu {
         Ok(self)
     }
 
-    #[cfg(test)]
-    pub(crate) fn world(mut self, world: World) -> Self {
-        self.world = world;
-        self
-    }
-
-    /// Looks for `proc` and `sys` in this directory instead of in `/`.
-    pub fn root(mut self, root: impl AsRef<Path>) -> Self {
-        self.world = World::at(root.as_ref());
-        self
-    }
+    world_setters!("Looks for `proc` and `sys` in this directory instead of in `/`.");
 
     fn machine(&mut self, now: Instant) -> Result<Option<f64>, Missing> {
         let CpuTimes { total, idle, .. } =

@@ -1,13 +1,13 @@
 //! Time that tasks lose for want of a resource: [`Pressure`].
 
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cinnamon_core::{Authority, Dynamics, Instant, Reading, Signal, View};
 
 use super::{V2, own_cgroup_dirs};
-use crate::common::{Common, common_answers, common_setters};
+use crate::common::{Common, common_answers, common_setters, world_setters};
 use crate::setting::{SettingError, within};
 use crate::window::Window;
 use crate::world::{Missing, World};
@@ -133,17 +133,7 @@ impl Pressure {
         self
     }
 
-    #[cfg(test)]
-    pub(crate) fn world(mut self, world: World) -> Self {
-        self.world = world;
-        self
-    }
-
-    /// Looks for `proc` and `sys` in this directory instead of in `/`.
-    pub fn root(mut self, root: impl AsRef<Path>) -> Self {
-        self.world = World::at(root.as_ref());
-        self
-    }
+    world_setters!("Looks for `proc` and `sys` in this directory instead of in `/`.");
 
     /// What some task lost since the counter began.
     pub(crate) fn some_lost(&mut self) -> Option<Duration> {

@@ -1,13 +1,12 @@
 //! Time that the host gave to others: [`StealTime`].
 
 use std::ops::RangeInclusive;
-use std::path::Path;
 use std::time::Duration;
 
 use cinnamon_core::{Authority, Dynamics, Instant, Reading, Signal, View};
 
 use super::cpu_times;
-use crate::common::{Common, common_answers, common_setters};
+use crate::common::{Common, common_answers, common_setters, world_setters};
 use crate::setting::{SettingError, within};
 use crate::window::Window;
 use crate::world::World;
@@ -63,17 +62,7 @@ impl StealTime {
         Ok(self)
     }
 
-    #[cfg(test)]
-    pub(crate) fn world(mut self, world: World) -> Self {
-        self.world = world;
-        self
-    }
-
-    /// Looks for `proc` in this directory instead of in `/`.
-    pub fn root(mut self, root: impl AsRef<Path>) -> Self {
-        self.world = World::at(root.as_ref());
-        self
-    }
+    world_setters!("Looks for `proc` in this directory instead of in `/`.");
 }
 
 impl Default for StealTime {
