@@ -34,7 +34,8 @@ const VERDICT_EVENTS: f64 = 8.0;
 const AWAY_STRETCHES: f64 = 8.0;
 /// … and for as many times as much as is known of that.
 const AWAY_TIMES: f64 = 2.0;
-/// … or as many completions (times their scatter) as are enough by themselves.
+/// The present number is known well by so many full stretches as [`Evidence`] keeps, or by so many completions (times
+/// their scatter).
 const KNOWN_EVENTS: f64 = 400.0;
 /// A trial is of half as many slots again, or of two thirds; of four times and a quarter, when the last one succeeded
 /// or nothing is known yet. As logarithms.
@@ -71,9 +72,10 @@ const DOWN_EVENTS: f64 = 8_000.0;
 const GUESS_EVENTS: f64 = 4_000.0;
 /// … and twice as many before each further step, to so many times.
 const DOWN_TIMES_MAX: f64 = 4.0;
-/// That is looked into when enough was served to afford it, or at once if it must lie below this part of them.
+/// … or at once, if the knee must lie below this part of the slots in use: a store that is buried has no throughput to
+/// lose.
 const BURIED: f64 = 4.0;
-/// One trial goes no further down than by this factor.
+/// A trial of a guess goes no further down than by this factor.
 const GUESS_MAX: f64 = 16.0;
 /// Service times that differ by this much, as a logarithm, from what was settled on, and by so many standard
 /// errors, twice running: another store, and the rest is over.

@@ -28,9 +28,9 @@ const UNCROWDED: f64 = 0.15;
 const UNCROWDED_ERROR: f64 = 0.2;
 /// A store that answered with at most this share of the present slots in use …
 const ROOMY: f64 = 0.6;
-/// … for so many stretches, and answered
-/// so much faster that its knee must lie below this share of them, by so many standard errors, is crowded.
+/// … over so many stretches …
 const ROOMY_STRETCHES: u32 = 2;
+/// … so much faster that its knee must lie below this share of them, by so many standard errors, is crowded.
 const CROWDED: f64 = 0.7;
 const CROWDED_ERRORS: f64 = 4.0;
 /// No growth while the service time is this many times that of the healthy store …
@@ -40,6 +40,7 @@ const SICK: f64 = 4.0;
 const HEALTHY_DOUBLES_S: f64 = 60.0;
 /// … and downward by this share, in logarithms, with each stretch: one lucky one is not believed.
 const HEALTHY_FALLS: f64 = 0.1;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Evidence {
@@ -175,7 +176,8 @@ impl Evidence {
         known.is_some_and(|(longer, error)| longer < UNCROWDED && error < UNCROWDED_ERROR)
     }
 
-    /// By how much longer work takes than with at most this share of the slots in use, and the standard error of that; both logarithms.
+    /// By how much longer work takes than with at most this share of the slots in use, and the standard error of
+    /// that; both logarithms.
     fn longer(&self, stretch: &Stretch, roomy_share: f64) -> Option<(f64, f64)> {
         let in_use = stretch.in_use();
         let mut roomy = Stretch::default();
