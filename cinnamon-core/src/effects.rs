@@ -3,6 +3,7 @@
 use crate::clock::Instant;
 use crate::priority::Rank;
 use crate::queue::WaiterId;
+use crate::request::Tenant;
 use crate::verdict::{AdmitKind, Rejected};
 
 /// Proof of admission; given back at `Engine::finish`.
@@ -13,12 +14,37 @@ pub(crate) struct Ticket {
     pub(crate) rank: Rank,
     pub(crate) cost: u32,
     pub(crate) class: u16,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) key: Option<u64>,
+    pub(crate) bytes: u32,
+    /// In the queue.
+    pub(crate) waited_ns: u64,
     /// Given by a lane whose engine has failed; it is not the engine's to take back.
     pub(crate) outside: bool,
     /// It runs in the slot of its parent, and was never offered.
     pub(crate) nested: bool,
     /// The request's shadow, if it was let in by a lane that only monitors; else [`NO_SHADOW`].
     pub(crate) shadow: u32,
+}
+
+impl Ticket {
+    /// One for a request of which nothing is known but its rank.
+    pub(crate) const fn open(rank: Rank) -> Self {
+        Self {
+            kind: AdmitKind::Open,
+            started_at: Instant::ZERO,
+            rank,
+            cost: 1,
+            class: 0,
+            tenant: None,
+            key: None,
+            bytes: 0,
+            waited_ns: 0,
+            outside: false,
+            nested: false,
+            shadow: NO_SHADOW,
+        }
+    }
 }
 
 /// No shadow.

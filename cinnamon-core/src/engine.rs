@@ -22,7 +22,7 @@ pub(crate) use limiting::{Moved, PANICKED};
 
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
-use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
+use crate::effects::{Effect, Offered, Ticket};
 use crate::histogram::Histogram;
 use crate::metrics::VerdictCounts;
 use crate::overrides::TenantRule;
@@ -30,6 +30,7 @@ use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
 use crate::request::{Request, Tag};
+use crate::retry::{Advice, ServerBudget};
 use crate::steering::{Slots, Steering};
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
@@ -107,6 +108,10 @@ pub(crate) struct Engine {
     // ----- what is learned
     classes: Vec<ClassModel>,
     steering: Steering,
+    retries: ServerBudget,
+    retries_at: Instant,
+    /// Other instances serve the same.
+    peers: bool,
     // ----- counters
     offered: u64,
     untagged: u64,
@@ -152,18 +157,12 @@ impl Engine {
             cap: Rank::OPEN,
             cap_ends: now,
             tenants: Vec::new(),
-            last: Ticket {
-                kind: AdmitKind::Open,
-                started_at: now,
-                rank: Rank::OPEN,
-                cost: 1,
-                class: 0,
-                outside: false,
-                nested: false,
-                shadow: NO_SHADOW,
-            },
+            last: Ticket::open(Rank::OPEN),
             classes: config.classes.iter().map(ClassModel::new).collect(),
             steering: Steering::new(config, lane),
+            retries: ServerBudget::new(),
+            retries_at: now,
+            peers: config.peers,
             offered: 0,
             untagged: 0,
             verdicts: VerdictCounts::default(),
@@ -179,13 +178,16 @@ impl Engine {
         let clock_now = now;
         let now = self.advance(now);
         self.offered += 1;
+        self.retries.arrived(request.attempt);
         let (rank, cost, class) = self.weigh(request);
         self.last = Ticket {
             started_at: now,
-            rank,
             cost,
             class,
-            ..self.last
+            tenant: request.tenant,
+            key: request.key,
+            bytes: request.bytes,
+            ..Ticket::open(rank)
         };
         let offered = self.last;
         let ticket = |kind| Ticket { kind, ..offered };
@@ -258,6 +260,8 @@ impl Engine {
             cost,
             bytes: request.bytes,
             class,
+            tenant: request.tenant,
+            key: request.key,
             attempt: request.attempt,
             salt: self.salt(request),
             token,
@@ -339,6 +343,9 @@ impl Engine {
         let threshold = self.steering.tick(self.slots());
         self.ask_limiter(now);
         self.observe_sojourn(now);
+        self.retries
+            .pass(now.nanos_since(self.retries_at) as f64 * 1e-9);
+        self.retries_at = now;
         threshold
     }
 
@@ -469,25 +476,41 @@ impl Engine {
             result: Ok(Ticket {
                 kind,
                 started_at: now,
-                rank: entry.rank,
                 cost: entry.cost,
                 class: entry.class,
-                ..self.last
+                tenant: entry.tenant,
+                key: entry.key,
+                bytes: entry.bytes,
+                waited_ns: now.nanos_since(entry.enqueued_at),
+                ..Ticket::open(entry.rank)
             }),
         });
     }
 
     fn refuse(&mut self, entry: &Entry, reason: Reason) {
         self.count(entry.rank, Verdict::Refuse(reason));
+        let rejected = self.rejected(entry, reason);
         self.effects.push(Effect {
             token: entry.token,
-            result: Err(self.rejected(entry, reason)),
+            result: Err(rejected),
         });
     }
 
-    fn rejected(&self, entry: &Entry, reason: Reason) -> Rejected {
+    fn rejected(&mut self, entry: &Entry, reason: Reason) -> Rejected {
         let gate = (self.threshold, self.binding);
-        Rejected::new(reason, entry.rank, gate, entry.salt, entry.attempt)
+        let retry = (entry.attempt, self.advice(reason));
+        Rejected::new(reason, entry.rank, gate, entry.salt, retry)
+    }
+
+    /// What one who is refused for this reason is told of trying again.
+    fn advice(&mut self, reason: Reason) -> Advice {
+        // What these say needs no budget.
+        let asks = !matches!(reason, Reason::Hopeless | Reason::Closed);
+        match asks && !self.retries.grant() {
+            true => Advice::Never,
+            false if self.peers => Advice::Elsewhere,
+            false => Advice::Wait,
+        }
     }
 
     fn admit(&mut self, ticket: Ticket) -> Offered {
@@ -508,7 +531,8 @@ impl Engine {
     ) -> Offered {
         self.count(rank, Verdict::Refuse(reason));
         let salt = self.salt(request);
-        Offered::Rejected(Rejected::new(reason, rank, gate, salt, request.attempt))
+        let retry = (request.attempt, self.advice(reason));
+        Offered::Rejected(Rejected::new(reason, rank, gate, salt, retry))
     }
 
     /// Spreads the retry times of callers refused together.

@@ -175,6 +175,9 @@ impl Out<'_> {
         }
         self.count("cinnamon_offered_total", &[name], lane.offered);
         self.count("cinnamon_untagged_total", &[name], lane.untagged);
+        self.count("cinnamon_retried_total", &[name], lane.retried);
+        self.count("cinnamon_retry_denied_total", &[name], lane.retry_denied);
+        set("cinnamon_retry_share", lane.retry_share);
         for (tier, verdict, requests) in lane.verdicts.iter() {
             let tier = tier.to_string();
             let labels = [name, ("tier", &*tier), ("verdict", verdict)];

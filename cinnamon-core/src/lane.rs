@@ -16,16 +16,17 @@ use crate::admission::Admission;
 use crate::clock::{Clock, Instant, read};
 use crate::config::{ConfigError, check_limit};
 use crate::control::Shared;
-use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
+use crate::effects::{Effect, Offered, Ticket};
 use crate::explain::Explanation;
 use crate::metrics::LaneSnapshot;
-use crate::observer::{FinishEvent, OfferAnswer, OfferEvent};
+use crate::observer::{FinishEvent, OfferAnswer, OfferEvent, StartEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
 use crate::priority::{KeyHash, Rank, Tier};
 use crate::request::{Class, Request};
+use crate::retry::Advice;
 use crate::signal::Mode;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
-use crate::verdict::{AdmitKind, Binding, Reason, Rejected};
+use crate::verdict::{Binding, Reason, Rejected};
 use crate::waiter::{Parker, Waiters};
 
 use admit::Pending;
@@ -177,14 +178,8 @@ impl LaneCore {
         self.outside.fetch_add(1, Ordering::AcqRel);
         self.outside_total.fetch_add(1, Ordering::Relaxed);
         Ticket {
-            kind: AdmitKind::Open,
-            started_at: Instant::ZERO,
-            rank,
-            cost: 1,
-            class: 0,
             outside: true,
-            nested: false,
-            shadow: NO_SHADOW,
+            ..Ticket::open(rank)
         }
     }
 }
@@ -357,6 +352,19 @@ impl Lane {
         }
     }
 
+    /// A request that waited has its slot.
+    fn tell_start(&self, request: &Request, ticket: &Ticket) {
+        let observers = self.shared.observers();
+        if !observers.is_empty() {
+            let event = StartEvent {
+                lane: self.index,
+                request,
+                waited: Duration::from_nanos(ticket.waited_ns),
+            };
+            observers.tell(|observer| observer.on_start(&event));
+        }
+    }
+
     fn tell_finish(&self, held: Duration, ticket: &Ticket, done: Option<Completion>) {
         let observers = self.shared.observers();
         if !observers.is_empty() && !ticket.nested {
@@ -364,9 +372,13 @@ impl Lane {
                 lane: self.index,
                 priority: ticket.rank.priority(),
                 class: Class(ticket.class),
+                tenant: ticket.tenant,
+                key: ticket.key,
+                bytes: ticket.bytes,
                 estimated_cost: ticket.cost,
                 cost: done.and_then(|done| done.cost),
                 outcome: done.map(|done| done.outcome),
+                waited: Duration::from_nanos(ticket.waited_ns),
                 service_time: held,
             };
             observers.tell(|observer| observer.on_finish(&event));
@@ -428,7 +440,7 @@ impl Lane {
                 rank,
                 gate,
                 0,
-                request.attempt,
+                (request.attempt, Advice::Elsewhere),
             ));
         }
         Ok(self.core().admit_outside(rank))

@@ -110,7 +110,7 @@ pub use limiter::{
     DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, LimitRule, Limiter, SlotUse, Wanted,
 };
 pub use metrics::{LaneSnapshot, ShedWork, Snapshot, VerdictCounts};
-pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent};
+pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent, StartEvent};
 pub use overrides::{
     Action, OVERRIDE_TTL_MAX, OVERRIDE_TTL_MIN, OVERRIDES_MAX, Override, OverrideSnapshot,
     OverrideSource, Target,
@@ -118,7 +118,7 @@ pub use overrides::{
 pub use permit::{Completion, Outcome, OwnedPermit, Permit};
 pub use priority::{Cohort, KeyHash, Priority, Rank, TIERS, Tier};
 pub use request::{Class, Request, Tenant};
-pub use retry::{RETRY_AFTER_BASE, RETRY_DOUBLINGS_MAX, Retry};
+pub use retry::{RETRY_AFTER_BASE, RETRY_BUDGET, RETRY_DOUBLINGS_MAX, Retry, RetryBudget};
 pub use signal::{
     Authority, Culprit, DEFAULT_PERIOD, DEFAULT_PRESSURE_MAX, Dynamics, Finished, LaneView, Mode,
     Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, Symptom, View,

@@ -202,6 +202,12 @@ pub struct LaneSnapshot {
     pub offered: u64,
     /// Offered requests that did not say their importance.
     pub untagged: u64,
+    /// Offered requests that had come before: later attempts.
+    pub retried: u64,
+    /// Later attempts per first attempt, over the last seconds; from 0.1 on nobody is told to try again.
+    pub retry_share: f64,
+    /// Refusals that said "do not retry" because the retry budget was spent.
+    pub retry_denied: u64,
     /// Verdicts by tier.
     pub verdicts: VerdictCounts,
     /// Cost that the gate refused, by what held it then.

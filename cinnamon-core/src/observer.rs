@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::effects::Offered;
 use crate::permit::Outcome;
 use crate::priority::Priority;
-use crate::request::{Class, Request};
+use crate::request::{Class, Request, Tenant};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::verdict::Reason;
 
@@ -17,6 +17,9 @@ use crate::verdict::Reason;
 pub trait Observer: Send + Sync {
     /// A request was offered.
     fn on_offer(&self, _offer: &OfferEvent<'_>) {}
+
+    /// A request that waited has its slot, and begins to run. (One that runs at once is told at its offer.)
+    fn on_start(&self, _start: &StartEvent<'_>) {}
 
     /// A request that was offered and ran is done. (Work nested in another's slot was not offered.)
     fn on_finish(&self, _finish: &FinishEvent) {}
@@ -32,6 +35,18 @@ pub struct OfferEvent<'a> {
     pub request: &'a Request,
     /// What became of it at once.
     pub answer: OfferAnswer,
+}
+
+/// A request that waited and begins to run.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct StartEvent<'a> {
+    /// Index of its lane, in the order of the settings.
+    pub lane: usize,
+    /// The request.
+    pub request: &'a Request,
+    /// How long it waited.
+    pub waited: Duration,
 }
 
 /// What becomes of an offer at once.
@@ -65,12 +80,20 @@ pub struct FinishEvent {
     pub priority: Priority,
     /// Its class.
     pub class: Class,
+    /// Its tenant.
+    pub tenant: Option<Tenant>,
+    /// Its key.
+    pub key: Option<u64>,
+    /// The bytes it said it held while it waited.
+    pub bytes: u32,
     /// The cost it was admitted at, work units.
     pub estimated_cost: u32,
     /// What it really cost, if the caller said.
     pub cost: Option<u32>,
     /// How it ended; `None` when its permit was dropped.
     pub outcome: Option<Outcome>,
+    /// How long it waited before.
+    pub waited: Duration,
     /// How long it ran.
     pub service_time: Duration,
 }

@@ -7,6 +7,7 @@
 use crate::clock::Instant;
 use crate::list::{Links, List, NIL};
 use crate::priority::{PRIORITIES, Rank, TIERS};
+use crate::request::Tenant;
 use crate::wheel::Wheel;
 
 /// One waiting request.
@@ -16,6 +17,8 @@ pub(crate) struct Entry {
     pub(crate) cost: u32,
     pub(crate) bytes: u32,
     pub(crate) class: u16,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) key: Option<u64>,
     pub(crate) attempt: u8,
     pub(crate) salt: u32,
     /// Whoever waits, in the caller's numbering.
@@ -297,6 +300,8 @@ mod tests {
             cost: token % 5 + 1,
             bytes: token,
             class: 0,
+            tenant: None,
+            key: None,
             attempt: 0,
             salt: 0,
             token,

@@ -175,6 +175,55 @@ impl Request {
         self
     }
 
+    /// Its tier, if it says one: none for untagged and exempt work.
+    #[must_use]
+    pub const fn claimed_tier(&self) -> Option<Tier> {
+        match self.tag {
+            Tag::Tier(tier) => Some(tier),
+            Tag::Priority(priority) => Some(priority.tier()),
+            Tag::Untagged | Tag::Exempt => None,
+        }
+    }
+
+    /// What was given as [`key`](Self::key).
+    #[must_use]
+    pub const fn get_key(&self) -> Option<u64> {
+        self.key
+    }
+
+    /// What was given as [`tenant`](Self::tenant).
+    #[must_use]
+    pub const fn get_tenant(&self) -> Option<Tenant> {
+        self.tenant
+    }
+
+    /// What was given as [`class`](Self::class).
+    #[must_use]
+    pub const fn get_class(&self) -> Class {
+        self.class
+    }
+
+    /// What was given as [`cost`](Self::cost), work units.
+    #[must_use]
+    pub const fn get_cost(&self) -> Option<u32> {
+        match self.cost {
+            Some(cost) => Some(cost.get()),
+            None => None,
+        }
+    }
+
+    /// What was given as [`bytes`](Self::bytes).
+    #[must_use]
+    pub const fn get_bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// What was given as [`attempt`](Self::attempt).
+    #[must_use]
+    pub const fn get_attempt(&self) -> u8 {
+        self.attempt
+    }
+
     /// The instant by which it must have been answered, if it has one.
     pub(crate) fn deadline_at(&self, now: Instant) -> Option<Instant> {
         let relative = self.time_left.map(|left| now.after(left));

@@ -298,6 +298,42 @@ impl Reading {
         self
     }
 
+    /// What a signal made of this one changes: the pressure, if there is one. All else of the reading stays.
+    pub fn map_pressure(mut self, change: impl FnOnce(f64) -> f64) -> Self {
+        self.pressure = self.pressure.map(change);
+        self
+    }
+
+    /// Why nothing is known, if nothing is.
+    #[must_use]
+    pub fn why_unavailable(&self) -> Option<&str> {
+        self.pressure.as_ref().err().map(|why| &**why)
+    }
+
+    /// Who was said to cause it, worst first.
+    #[must_use]
+    pub fn get_culprits(&self) -> &[Culprit] {
+        &self.culprits
+    }
+
+    /// From which priority on nothing should be let in.
+    #[must_use]
+    pub const fn get_cut(&self) -> Option<Priority> {
+        self.cut
+    }
+
+    /// When it was true, if that was said.
+    #[must_use]
+    pub const fn get_taken_at(&self) -> Option<Instant> {
+        self.taken_at
+    }
+
+    /// What an operator should know of it.
+    #[must_use]
+    pub fn get_note(&self) -> &str {
+        &self.note
+    }
+
     /// The pressure, if there is one.
     #[must_use]
     pub fn value(&self) -> Option<f64> {
@@ -363,6 +399,10 @@ pub struct LaneView {
     pub waiting: u32,
     /// Bytes that waiting requests hold, by their own account.
     pub waiting_bytes: u64,
+    /// Requests offered.
+    pub offered: u64,
+    /// Of these, later attempts of requests that came before.
+    pub retried: u64,
     /// Requests finished with each outcome: success, failure, overloaded, ignored or not said.
     pub finished: Finished,
     /// Cost per second offered.

@@ -2,7 +2,7 @@
 //! for both by changing one file.
 
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 pub(crate) use std::thread::{Builder as ThreadBuilder, Thread, current, park_timeout};

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::priority::Rank;
-use crate::retry::{self, Retry};
+use crate::retry::{self, Advice, Retry};
 
 /// How an admitted request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -142,6 +142,9 @@ impl fmt::Display for Binding {
     }
 }
 
+/// A later attempt is kept as this one; the wait does not grow that far.
+const ATTEMPT_MAX: u8 = 15;
+
 /// A refusal that explains itself. 16 bytes, `Copy`; formatted only when asked.
 ///
 /// The work was not begun, so it is safe to try again elsewhere, or here after [`Rejected::retry`].
@@ -152,7 +155,8 @@ pub struct Rejected {
     salt: u32,
     reason: Reason,
     binding: Binding,
-    attempt: u8,
+    /// The attempt in the lower half, the advice in the upper.
+    retry: u8,
 }
 
 impl Rejected {
@@ -161,15 +165,20 @@ impl Rejected {
         rank: Rank,
         gate: (Rank, Binding),
         salt: u32,
-        attempt: u8,
+        (attempt, advice): (u8, Advice),
     ) -> Self {
+        let attempt = if attempt > ATTEMPT_MAX {
+            ATTEMPT_MAX
+        } else {
+            attempt
+        };
         Self {
             rank,
             threshold: gate.0,
             salt,
             reason,
             binding: gate.1,
-            attempt,
+            retry: attempt | (advice as u8) << 4,
         }
     }
 
@@ -197,11 +206,14 @@ impl Rejected {
         self.binding
     }
 
-    /// When, or whether, to try again. Spread by a hash so that callers refused together do not come
-    /// back together; longer for less important tiers and for later attempts.
+    /// When, where, or whether to try again. Spread by a hash so that callers refused together do not come
+    /// back together; longer for less important tiers and for later attempts. [`Retry::Never`] when so many
+    /// retries come already, or were told to come, that more would be the overload.
     #[must_use]
     pub fn retry(&self) -> Retry {
-        retry::advise(self.reason, self.rank, self.attempt, self.salt)
+        let advice = Advice::ALL[usize::from(self.retry >> 4)];
+        let attempt = self.retry & ATTEMPT_MAX;
+        retry::advise(self.reason, advice, self.rank, attempt, self.salt)
     }
 
     /// Whether the request is sure not to have begun. Always true: a refusal comes before any work.
@@ -249,7 +261,7 @@ mod tests {
     fn rejected(reason: Reason) -> Rejected {
         let rank = Rank::new(Priority::from_number(450).unwrap(), 0);
         let gate = (Rank::threshold(448, 0.0), Binding::Backlog { lane: 0 });
-        Rejected::new(reason, rank, gate, 7, 0)
+        Rejected::new(reason, rank, gate, 7, (0, Advice::Wait))
     }
 
     #[test]

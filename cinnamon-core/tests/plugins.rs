@@ -6,12 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use cinnamon_core::{
-    Binding, BuildError, Clock, Completion, Config, ConfigError, Controller, Dynamics, FinishEvent,
-    ManualClock, Mode, Observer, OfferAnswer, OfferEvent, Outcome, Priority, Reading, Request,
-    Scope, Settings, SignalFault, SignalSettings, SignalState, Tier, View,
+    Binding, BuildError, Class, Clock, Completion, Config, ConfigError, Controller, Dynamics,
+    FinishEvent, ManualClock, Mode, Observer, OfferAnswer, OfferEvent, Outcome, Priority, Reading,
+    Request, Scope, Settings, SignalFault, SignalSettings, SignalState, StartEvent, Tenant, Tier,
+    View,
 };
 use support::plugins::*;
 use support::*;
@@ -301,6 +303,56 @@ impl Observer for Counts {
         self.service_ns
             .fetch_add(finish.service_time.as_nanos() as u64, Ordering::SeqCst);
     }
+}
+
+/// Keeps what it is told of starts and ends.
+#[derive(Default)]
+struct Diary {
+    starts: Mutex<Vec<(Option<u64>, Option<Tenant>, Duration)>>,
+    ends: Mutex<Vec<FinishEvent>>,
+}
+
+impl Observer for Diary {
+    fn on_start(&self, start: &StartEvent<'_>) {
+        let request = start.request;
+        let of = (request.get_key(), request.get_tenant(), start.waited);
+        self.starts.lock().unwrap().push(of);
+    }
+
+    fn on_finish(&self, finish: &FinishEvent) {
+        self.ends.lock().unwrap().push(*finish);
+    }
+}
+
+#[test]
+fn an_observer_learns_who_began_after_waiting_and_who_it_was_that_ended() {
+    let diary = Arc::new(Diary::default());
+    let clock = ManualClock::new();
+    let config = Config::new(Settings::one_lane("main", 1)).unwrap();
+    let builder = Controller::builder(config).observer(Arc::clone(&diary) as Arc<dyn Observer>);
+    let controller = builder.build_manual(clock.shared()).unwrap();
+    let lane = controller.lane("main").unwrap();
+    let (_, waker) = CountingWaker::new();
+    let first = lane.try_admit(&T1.key(1)).unwrap();
+    let second = T1.key(2).tenant(Tenant(7)).bytes(300).class(Class(0));
+    let mut waits = lane.admit(&second);
+    assert!(waits.poll_admit(&waker).is_pending());
+    clock.advance(Duration::from_millis(4));
+    drop(first);
+    let Poll::Ready(Ok(permit)) = waits.poll_admit(&waker) else {
+        panic!("its turn has come");
+    };
+    let waited = Duration::from_millis(4);
+    assert_eq!(
+        *diary.starts.lock().unwrap(),
+        [(Some(2), Some(Tenant(7)), waited)],
+        "who ran at once was told at the offer"
+    );
+    permit.finish(Completion::success());
+    let ends = diary.ends.lock().unwrap();
+    assert_eq!((ends[0].key, ends[0].tenant), (Some(1), None));
+    assert_eq!((ends[1].key, ends[1].tenant), (Some(2), Some(Tenant(7))));
+    assert_eq!((ends[1].bytes, ends[1].waited), (300, waited));
 }
 
 #[test]

@@ -84,6 +84,8 @@ impl Engine {
         view.in_use = self.in_use;
         view.waiting = self.queue.len();
         view.waiting_bytes = self.queue.bytes();
+        view.offered = self.offered;
+        view.retried = self.retries.retried;
         self.steering.show(view);
     }
 
@@ -93,6 +95,7 @@ impl Engine {
         let settings = &new.lanes[lane];
         self.cohort_seed = new.cohort_seed;
         self.untagged_tier = new.untagged_tier;
+        self.peers = new.peers;
         self.queue_len_max = settings.queue_len_max;
         self.queue_bytes_max = settings.queue_bytes_max;
         for (i, class) in new.classes.iter().enumerate() {
@@ -153,6 +156,9 @@ impl Engine {
             waiting_bytes: self.queue.bytes(),
             offered: self.offered,
             untagged: self.untagged,
+            retried: self.retries.retried,
+            retry_share: self.retries.share(),
+            retry_denied: self.retries.denied,
             verdicts: self.verdicts.clone(),
             threshold: self.threshold.to_string(),
             threshold_levels: self.threshold.levels(),

@@ -138,6 +138,27 @@ pub const METRICS: &[Metric] = &[
         "requests offered that did not say their importance",
     ),
     of(
+        "cinnamon_retried_total",
+        Counter,
+        "requests",
+        LANE,
+        "requests offered that were later attempts",
+    ),
+    of(
+        "cinnamon_retry_denied_total",
+        Counter,
+        "requests",
+        LANE,
+        "refusals that said not to retry, because the retry budget was spent",
+    ),
+    of(
+        "cinnamon_retry_share",
+        Gauge,
+        "ratio",
+        LANE,
+        "later attempts per first attempt, over the last seconds",
+    ),
+    of(
         "cinnamon_verdicts_total",
         Counter,
         "requests",

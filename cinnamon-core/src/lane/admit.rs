@@ -83,7 +83,12 @@ impl Pending {
             looked = lane.with(|_, waiters, _| waiters.look(token, Waker::noop()));
         }
         match looked {
-            Some(Looked::Resolved(result)) => Poll::Ready(result),
+            Some(Looked::Resolved(result)) => {
+                if let Ok(ticket) = &result {
+                    lane.tell_start(&request, ticket);
+                }
+                Poll::Ready(result)
+            }
             Some(Looked::Waiting | Looked::NoWaker) => Poll::Pending,
             None => Poll::Ready(lane.past_the_engine(&request)),
         }
