@@ -28,7 +28,7 @@ impl Engine {
         self.steering.entered();
         let id = self.queue.push(entry);
         while self.queue.len() > self.queue_len_max() || self.queue.bytes() > self.queue_bytes_max {
-            let Some(worst) = self.queue.pop_worst() else {
+            let Some(worst) = self.queue.pop_victim() else {
                 break;
             };
             self.steering.evicted();
@@ -118,8 +118,8 @@ impl Engine {
             if !self.queue.worst().is_some_and(beyond) {
                 return;
             }
-            if let Some(worst) = self.queue.pop_worst() {
-                self.refuse(&worst, Reason::Evicted);
+            if let Some(victim) = self.queue.pop_victim() {
+                self.refuse(&victim, Reason::Evicted);
             }
         }
     }
