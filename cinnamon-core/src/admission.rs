@@ -29,8 +29,10 @@ use crate::overrides::TenantRule;
 use crate::permit::Completion;
 use crate::priority::Rank;
 use crate::queue::WaiterId;
-use crate::request::Request;
+use crate::request::{Request, Tenant};
 use crate::signal::Mode;
+use crate::sync::Arc;
+use crate::throttle::Throttle;
 use crate::verdict::{AdmitKind, Binding, Reason};
 
 /// So many shadows are kept when none is needed.
@@ -182,8 +184,16 @@ impl Admission {
         self.engine.take_limit_moved()
     }
 
-    pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {
-        self.engine.set_tenants(rules);
+    pub(crate) fn set_tenant_rules(&mut self, rules: &[TenantRule]) {
+        self.engine.set_tenant_rules(rules);
+    }
+
+    pub(crate) fn set_tenant_cards(&mut self, cards: &[(Tenant, u16)]) {
+        self.engine.set_tenant_cards(cards);
+    }
+
+    pub(crate) fn set_throttles(&mut self, throttles: &[Arc<Throttle>]) {
+        self.engine.set_throttles(throttles);
     }
 
     pub(crate) fn expire(&mut self, now: Instant) {

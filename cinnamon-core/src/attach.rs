@@ -145,6 +145,7 @@ impl Profile {
             lanes,
             authority: signal.authority(),
             symptom: signal.symptom(),
+            remedy: signal.remedy(),
             period_s,
             horizon_s: Self::default_horizon_s(dynamics, period_s),
             said: (signal.authority(), period_s),

@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod tenant;
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -12,6 +13,10 @@ use std::path::PathBuf;
 pub(crate) use check::{check_change, check_limit, check_name, within};
 pub use error::ConfigError;
 use serde::{Deserialize, Serialize};
+pub(crate) use tenant::tenant_number;
+pub use tenant::{
+    SHARES_MAX, ShareKind, ShareSettings, TENANT_RULES_MAX, TenantSettings, TierBudget,
+};
 
 use crate::limiter::Limit;
 use crate::priority::Tier;
@@ -111,6 +116,8 @@ pub struct Settings {
     /// Whether other instances serve the same: then a refusal says [`Retry::Elsewhere`](crate::Retry::Elsewhere) for
     /// as long as there are few retries. Default no.
     pub peers: bool,
+    /// Rules for tenants. Default: none.
+    pub tenants: Vec<TenantSettings>,
     /// What is to be other for some signals than they say themselves. Default: nothing.
     pub signals: Vec<SignalSettings>,
     /// A file that is looked at twenty times a second, by a thread of its own; each line is an
@@ -190,6 +197,9 @@ pub struct LaneSettings {
     /// CoDel's interval, microseconds, above the target. Default (`None`): ten targets.
     #[serde(default)]
     pub codel_interval_us: Option<u64>,
+    /// Slots that are one tier's. Default: none, and strict priority.
+    #[serde(default)]
+    pub shares: Vec<ShareSettings>,
     /// Whether this lane's decisions count. Default [`Mode::Enforce`].
     #[serde(default)]
     pub mode: Mode,
@@ -225,6 +235,7 @@ impl Default for Settings {
             tick_max_ms: DEFAULT_TICK_MAX_MS,
             mode: Mode::Enforce,
             peers: false,
+            tenants: Vec::new(),
             signals: Vec::new(),
             override_file: None,
         }
@@ -242,6 +253,13 @@ impl Settings {
     #[must_use]
     pub fn signal(mut self, signal: SignalSettings) -> Self {
         self.signals.push(signal);
+        self
+    }
+
+    /// Adds a rule for tenants.
+    #[must_use]
+    pub fn tenant(mut self, rule: TenantSettings) -> Self {
+        self.tenants.push(rule);
         self
     }
 
@@ -266,6 +284,7 @@ impl LaneSettings {
             order: Order::Adaptive,
             codel_target_us: None,
             codel_interval_us: None,
+            shares: Vec::new(),
             mode: Mode::Enforce,
         }
     }
@@ -280,6 +299,13 @@ impl LaneSettings {
     #[must_use]
     pub const fn limit(mut self, limit: Limit) -> Self {
         self.limit = limit;
+        self
+    }
+
+    /// Adds slots that are one tier's.
+    #[must_use]
+    pub fn share(mut self, share: ShareSettings) -> Self {
+        self.shares.push(share);
         self
     }
 

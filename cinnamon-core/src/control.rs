@@ -30,6 +30,7 @@ use crate::signal::supervised::Supervised;
 use crate::signal::{Mode, SignalFault};
 use crate::switch::Switches;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
+use crate::tenants;
 use crate::verdict::Binding;
 
 /// A tick should see about this many completions: fewer are noise, more are late.
@@ -77,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) switches: Switches,
     /// Of the thread that watches the override file.
     pub(crate) sentinel: Arc<Kick>,
+    /// Tenants that were given a number for their name.
+    pub(crate) tenants: tenants::Names,
 }
 
 #[derive(Debug)]
@@ -152,8 +155,11 @@ impl Shared {
         let config = Arc::new(builder.config);
         let Attached { supervised, slots } = attach(builder.signals, &config, now)?;
         let mut limiters = named_limiters(builder.limiters, &config)?;
+        let tenants = tenants::Names::default();
+        let cards = tenants.cards(&config.tenants);
         let lane = |i: usize| {
             let mut admission = Admission::new(&config, i, now);
+            admission.set_tenant_cards(&cards);
             admission.set_mode(now, config.mode.min(config.lanes[i].mode));
             match limiters.iter().position(|(of, _)| *of == i) {
                 Some(own) => admission.set_limiter(limiters.swap_remove(own).1),
@@ -211,6 +217,7 @@ impl Shared {
             kick: Arc::new(Kick::new()),
             switches: Switches::default(),
             sentinel: Arc::new(Kick::new()),
+            tenants,
         }))
     }
 
@@ -471,6 +478,18 @@ impl Shared {
             });
         });
         idle &= control.selector.is_idle();
+        if let Some(throttles) = control.selector.take_throttles() {
+            for lane in &self.lanes {
+                lane.with_wakers(Some(now), wakers, |engine, _, _| {
+                    engine.set_throttles(&throttles);
+                });
+            }
+            let worst = throttles
+                .first()
+                .map(|throttle| (throttle.who(), throttle.per_s()));
+            let count = throttles.len();
+            control.journal.note(Event::Throttled { count, worst });
+        }
         let config = &control.config;
         let epoch_ns = config.cohort_epoch_ms.saturating_mul(1_000_000);
         let epoch = self.origin_unix_ns.saturating_add(now.as_nanos()) / epoch_ns;
@@ -539,12 +558,14 @@ impl Shared {
         if new.mode != old.mode {
             control.mode = new.mode;
         }
+        let cards = self.tenants.cards(&new.tenants);
         for (i, lane) in self.lanes.iter().enumerate() {
             if new.lanes[i].mode != old.lanes[i].mode {
                 control.modes[i] = new.lanes[i].mode;
             }
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
                 engine.reconfigure(now, &old, &new);
+                engine.set_tenant_cards(&cards);
             });
         }
         self.apply_modes(control, wakers);

@@ -13,14 +13,16 @@ use crate::explain::Decision;
 use crate::health::Health;
 use crate::lane::{Lane, LaneCore, wake_all};
 use crate::limiter::Limiter;
-use crate::metrics::Snapshot;
+use crate::metrics::{Snapshot, TenantSnapshot};
 use crate::observer::Observer;
 use crate::overrides::{Override, OverrideSource, Target};
+use crate::request::Tenant;
 use crate::sampler;
 use crate::sentinel;
 use crate::signal::{Mode, Signal};
 use crate::switch::KillSwitch;
 use crate::sync::{Arc, Ordering, lock};
+use crate::tenants::rule_of;
 use crate::verdict::Binding;
 
 /// Admission control for one store: lanes, scopes and the loop that moves their gates. A cheap
@@ -121,6 +123,38 @@ impl Controller {
                     .collect(),
             }),
         }
+    }
+
+    /// The tenant of this name: the same number each time, and with it the rule of
+    /// [`Settings::tenants`](crate::Settings::tenants) that matches the name. Ask once for each connection, not for each
+    /// request: it hashes a string. Of names, [`TENANT_NAMES_MAX`](crate::TENANT_NAMES_MAX) are kept; further ones are one
+    /// tenant for each rule.
+    #[must_use]
+    pub fn tenant(&self, name: &str) -> Tenant {
+        let config = self.config();
+        let (tenant, new) = self.shared.tenants.tenant(name, &config.tenants);
+        if new && let Some(rule) = rule_of(name, &config.tenants) {
+            let now = self.shared.read_clock();
+            for lane in &self.shared.lanes {
+                lane.with(now, |engine, _, _| {
+                    engine.set_tenant_cards(&[(tenant, rule as u16)]);
+                });
+            }
+        }
+        tenant
+    }
+
+    /// Forgets the name of a tenant that is gone. What it has running or waiting stays counted, and its number is not
+    /// given to another.
+    pub fn forget_tenant(&self, tenant: Tenant) {
+        self.shared.tenants.forget(tenant);
+    }
+
+    /// What each tenant claimed of each lane, and what became of it; in no order. Empty where there are no rules for
+    /// tenants; one that changes nothing, for `*`, is enough.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<TenantSnapshot> {
+        self.shared.tenant_snapshots()
     }
 
     /// One control step at `now`: expires, measures, moves the gates. The control thread calls it;

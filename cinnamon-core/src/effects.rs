@@ -15,6 +15,8 @@ pub(crate) struct Ticket {
     pub(crate) cost: u32,
     pub(crate) class: u16,
     pub(crate) tenant: Option<Tenant>,
+    /// It is in its tenant's account.
+    pub(crate) counted: bool,
     pub(crate) key: Option<u64>,
     pub(crate) bytes: u32,
     /// In the queue.
@@ -37,6 +39,7 @@ impl Ticket {
             cost: 1,
             class: 0,
             tenant: None,
+            counted: false,
             key: None,
             bytes: 0,
             waited_ns: 0,

@@ -14,8 +14,11 @@
 //! | running | `finish` | (had its verdict) |
 
 mod limiting;
+mod offering;
 mod outside;
 mod queueing;
+mod shares;
+mod tenants;
 mod time;
 
 pub(crate) use limiting::{Moved, PANICKED};
@@ -29,10 +32,14 @@ use crate::overrides::TenantRule;
 use crate::permit::Completion;
 use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
-use crate::request::{Request, Tag};
+use crate::request::Request;
 use crate::retry::{Advice, ServerBudget};
 use crate::steering::{Slots, Steering};
+use crate::sync::Arc;
+use crate::throttle::Throttle;
 use crate::verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
+use shares::Shares;
+use tenants::Tenants;
 
 /// More than one slot in four free, more than one in all, and nobody waiting: the gate yields. In an
 /// overload the backlog at the boundary keeps the slots full, and so many are never free.
@@ -101,8 +108,12 @@ pub(crate) struct Engine {
     /// No rank from here on passes, whatever the law says or the slots do, until `cap_ends` (the engine's time).
     cap: Rank,
     cap_ends: Instant,
-    /// Tenants for whom something else holds than for all; almost always none.
-    tenants: Vec<TenantRule>,
+    /// Tenants for whom an override says something else than for all; almost always none.
+    tenant_rules: Vec<TenantRule>,
+    tenants: Tenants,
+    shares: Shares,
+    /// Culprits; almost always none.
+    throttles: Vec<Arc<Throttle>>,
     /// Of the request offered last: what a ticket of it says.
     last: Ticket,
     // ----- what is learned
@@ -156,7 +167,10 @@ impl Engine {
             held_ns: 0,
             cap: Rank::OPEN,
             cap_ends: now,
-            tenants: Vec::new(),
+            tenant_rules: Vec::new(),
+            tenants: Tenants::new(config, lane),
+            shares: Shares::new(settings),
+            throttles: Vec::new(),
             last: Ticket::open(Rank::OPEN),
             classes: config.classes.iter().map(ClassModel::new).collect(),
             steering: Steering::new(config, lane),
@@ -173,116 +187,6 @@ impl Engine {
         }
     }
 
-    /// Asks to run. `wait` names the waiter if the caller is ready to wait.
-    pub(crate) fn offer(&mut self, now: Instant, request: &Request, wait: Option<u32>) -> Offered {
-        let clock_now = now;
-        let now = self.advance(now);
-        self.offered += 1;
-        self.retries.arrived(request.attempt);
-        let (rank, cost, class) = self.weigh(request);
-        self.last = Ticket {
-            started_at: now,
-            cost,
-            class,
-            tenant: request.tenant,
-            key: request.key,
-            bytes: request.bytes,
-            ..Ticket::open(rank)
-        };
-        let offered = self.last;
-        let ticket = |kind| Ticket { kind, ..offered };
-        if request.tag == Tag::Untagged {
-            self.untagged += 1;
-        }
-        if self.doors != Doors::Open {
-            return self.reject(request, rank, Reason::Closed);
-        }
-        if request.tag == Tag::Exempt {
-            self.exempt_in_use += 1;
-            return self.admit(ticket(AdmitKind::Exempt));
-        }
-        let rule = self.rule_of(request, now);
-        if self.off || rule.is_some_and(|rule| rule.off) {
-            self.open_in_use += 1;
-            return self.admit(ticket(AdmitKind::Open));
-        }
-        if let Some(rule) = rule
-            && rank >= rule.cap
-        {
-            return self.reject_at(request, rank, Reason::Capped, (rule.cap, Binding::Override));
-        }
-        let deadline = request
-            .deadline_at(clock_now)
-            .map(|at| at.after_nanos(self.skew_ns));
-        if deadline.is_some_and(|deadline| deadline <= now) {
-            return self.reject(request, rank, Reason::Hopeless);
-        }
-        let cap = self.cap_now(now);
-        let by_law = rank >= self.threshold_now(now) && !self.idles();
-        let shed = by_law || rank >= cap;
-        if !shed || self.steering.parts().offered {
-            self.steering.offered(rank, cost);
-        }
-        if shed {
-            let gate = if by_law {
-                (self.threshold, self.binding)
-            } else {
-                (cap, Binding::Override)
-            };
-            let cause = cause(gate.1);
-            if self.shed_cost.len() <= cause {
-                self.shed_cost.resize(cause + 1, 0);
-            }
-            self.shed_cost[cause] += u64::from(cost);
-            return self.reject_at(request, rank, Reason::Shed, gate);
-        }
-        if self.in_use < self.limit && self.queue.is_empty() {
-            self.in_use += 1;
-            self.steering.entered();
-            self.steering.started(cost);
-            return self.admit(ticket(AdmitKind::Slot));
-        }
-        let patience = request.max_wait.map(|wait| now.after(wait));
-        let expires_at = match (deadline, patience) {
-            (Some(a), Some(b)) => a.min(b),
-            (a, b) => a.or(b).unwrap_or(Instant::FAR_FUTURE),
-        };
-        let Some(token) = wait.filter(|_| expires_at > now) else {
-            self.steering.lost_for_impatience(cost);
-            return self.reject(request, rank, Reason::Busy);
-        };
-        if u64::from(request.bytes) > self.queue_bytes_max {
-            // It fits no queue, however empty; nobody must leave for it.
-            return self.reject(request, rank, Reason::Evicted);
-        }
-        self.enqueue(Entry {
-            rank,
-            cost,
-            bytes: request.bytes,
-            class,
-            tenant: request.tenant,
-            key: request.key,
-            attempt: request.attempt,
-            salt: self.salt(request),
-            token,
-            enqueued_at: now,
-            expires_at,
-        })
-    }
-
-    /// Rank, cost and class of a request.
-    fn weigh(&self, request: &Request) -> (Rank, u32, u16) {
-        let class = self.class_of(request);
-        let model = &self.classes[usize::from(class)];
-        let untagged_tier = model.default_tier.unwrap_or(self.untagged_tier);
-        let cost = request
-            .cost
-            .map_or(model.cost.round() as u32, u32::from)
-            .max(1);
-        let rank = request.rank(self.hash, untagged_tier, self.offered);
-        (rank, cost, class)
-    }
-
     /// Withdraws a waiter. `false` when it no longer waits: then it was granted or refused.
     pub(crate) fn cancel(&mut self, now: Instant, id: WaiterId) -> bool {
         self.advance(now);
@@ -290,6 +194,7 @@ impl Engine {
             Some(entry) => {
                 self.steering.lost_for_impatience(entry.cost);
                 self.count(entry.rank, Verdict::Cancel);
+                self.left(&entry);
                 true
             }
             None => false,
@@ -318,7 +223,7 @@ impl Engine {
             AdmitKind::Exempt => self.exempt_in_use -= 1,
             AdmitKind::Open => self.open_in_use -= 1,
             AdmitKind::Slot => {
-                self.in_use -= 1;
+                self.give_slot_back(ticket);
                 self.steering.completed(ticket.cost);
                 let outcome = done.map(|done| done.outcome);
                 let held_ns = now.nanos_since(ticket.started_at);
@@ -416,48 +321,41 @@ impl Engine {
 
     // ----- helpers
 
-    const fn slots(&self) -> Slots {
+    /// The slots as the law is to see them: those that are kept free on purpose are none.
+    fn slots(&self) -> Slots {
+        let held = self.shares.held_from(None, self.limit);
         Slots {
-            limit: self.limit,
+            limit: (self.limit - held).max(1),
             in_use: self.in_use,
         }
     }
 
-    fn class_of(&self, request: &Request) -> u16 {
-        if usize::from(request.class.0) < self.classes.len() {
-            request.class.0
-        } else {
-            0
+    /// A request has a slot from now on.
+    fn take_slot(&mut self, ticket: Ticket) -> Ticket {
+        self.in_use += 1;
+        self.shares.started(ticket.rank.priority().tier().index());
+        if ticket.counted {
+            self.tenants.change(ticket.tenant, 1, 0);
+        }
+        Ticket {
+            kind: AdmitKind::Slot,
+            ..ticket
         }
     }
 
-    fn threshold_now(&mut self, now: Instant) -> Rank {
-        if !self.threshold.is_open() && now.nanos_since(self.gate_set_at) > GATE_STALE_NS {
-            self.threshold = Rank::OPEN;
-            self.binding = Binding::Nothing;
-            self.steering.release();
+    fn give_slot_back(&mut self, ticket: &Ticket) {
+        self.in_use -= 1;
+        self.shares.ended(ticket.rank.priority().tier().index());
+        if ticket.counted {
+            self.tenants.change(ticket.tenant, -1, 0);
         }
-        self.threshold
     }
 
-    /// Whether so many slots are free, and nobody waits, that there is nothing to refuse anybody for: the
-    /// load has just gone, and the law will see it at the next tick. Only the lane's own backlog yields
-    /// to its own idle slots; what another lane of the scope needs does not.
-    fn idles(&self) -> bool {
-        self.steering.yields()
-            && self.queue.is_empty()
-            && self.limit.saturating_sub(self.in_use) > (self.limit / IDLE_SLOTS_SHARE).max(1)
-            && self.binding == Binding::Backlog { lane: self.lane }
-    }
-
-    /// What an override says of the request's tenant at `now`, by the engine's time.
-    fn rule_of(&self, request: &Request, now: Instant) -> Option<TenantRule> {
-        if self.tenants.is_empty() {
-            return None;
+    /// A waiter waits no longer.
+    fn left(&mut self, entry: &Entry) {
+        if entry.counted {
+            self.tenants.change(entry.tenant, 0, -1);
         }
-        let of_tenant = |rule: &&TenantRule| Some(rule.tenant) == request.tenant;
-        let rule = self.tenants.iter().find(of_tenant).copied();
-        rule.filter(|rule| now < rule.ends_at)
     }
 
     /// The cap, while its time lasts: it ends even if nobody is there to end it.
@@ -471,24 +369,34 @@ impl Engine {
 
     fn grant(&mut self, now: Instant, entry: &Entry, kind: AdmitKind) {
         self.count(entry.rank, Verdict::Admit(kind));
+        self.left(entry);
+        let ticket = Ticket {
+            started_at: now,
+            cost: entry.cost,
+            class: entry.class,
+            tenant: entry.tenant,
+            counted: entry.counted,
+            key: entry.key,
+            bytes: entry.bytes,
+            waited_ns: now.nanos_since(entry.enqueued_at),
+            ..Ticket::open(entry.rank)
+        };
+        let ticket = match kind {
+            AdmitKind::Slot => self.take_slot(ticket),
+            AdmitKind::Exempt | AdmitKind::Open => {
+                self.open_in_use += 1;
+                ticket
+            }
+        };
         self.effects.push(Effect {
             token: entry.token,
-            result: Ok(Ticket {
-                kind,
-                started_at: now,
-                cost: entry.cost,
-                class: entry.class,
-                tenant: entry.tenant,
-                key: entry.key,
-                bytes: entry.bytes,
-                waited_ns: now.nanos_since(entry.enqueued_at),
-                ..Ticket::open(entry.rank)
-            }),
+            result: Ok(ticket),
         });
     }
 
     fn refuse(&mut self, entry: &Entry, reason: Reason) {
         self.count(entry.rank, Verdict::Refuse(reason));
+        self.left(entry);
         let rejected = self.rejected(entry, reason);
         self.effects.push(Effect {
             token: entry.token,
@@ -548,7 +456,8 @@ impl Engine {
 /// The number under which what is shed for this is counted.
 const fn cause(binding: Binding) -> usize {
     match binding {
-        Binding::Nothing | Binding::Backlog { .. } => 0,
+        // A tenant's cap sheds nothing: it refuses before the gate.
+        Binding::Nothing | Binding::Backlog { .. } | Binding::Tenant => 0,
         Binding::Override => 1,
         Binding::Signal { index } => 2 + index as usize,
     }

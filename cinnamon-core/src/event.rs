@@ -8,6 +8,7 @@ use crate::clock::Instant;
 use crate::engine::{Moved, PANICKED};
 use crate::health::Health;
 use crate::priority::Rank;
+use crate::signal::Who;
 use crate::signal::selector::LaneFlow;
 use crate::signal::supervised::Change;
 use crate::verdict::Binding;
@@ -29,6 +30,11 @@ pub(crate) enum Event {
     Limit { lane: usize, moved: Moved },
     /// A signal changed its standing.
     Signal { signal: usize, change: Change },
+    /// Other culprits are throttled: how many, and the first of them with its rate.
+    Throttled {
+        count: usize,
+        worst: Option<(Who, f64)>,
+    },
     /// The node is in another state.
     Health { health: Health },
 }
@@ -47,6 +53,7 @@ pub(crate) struct Journal {
     lanes: Vec<Pace>,
     limits: Vec<Pace>,
     signals: Vec<Pace>,
+    throttles: Pace,
     health: Pace,
 }
 
@@ -56,6 +63,7 @@ impl Journal {
             lanes: vec![Pace::default(); lanes],
             limits: vec![Pace::default(); lanes],
             signals: vec![Pace::default(); signals],
+            throttles: Pace::default(),
             health: Pace::default(),
         }
     }
@@ -65,6 +73,7 @@ impl Journal {
             Event::Bound { lane, .. } => self.lanes.get_mut(lane),
             Event::Limit { lane, .. } => self.limits.get_mut(lane),
             Event::Signal { signal, .. } => self.signals.get_mut(signal),
+            Event::Throttled { .. } => Some(&mut self.throttles),
             Event::Health { .. } => Some(&mut self.health),
         };
         if let Some(pace) = pace {
@@ -77,7 +86,7 @@ impl Journal {
     pub(crate) fn take_due(&mut self, now: Instant, out: &mut Vec<(Event, u32)>) {
         let lanes = self.lanes.iter_mut().chain(&mut self.limits);
         let lines = lanes.chain(&mut self.signals);
-        for pace in lines.chain([&mut self.health]) {
+        for pace in lines.chain([&mut self.throttles, &mut self.health]) {
             // The clock may have been set back.
             let far = pace.due.nanos_since(now) > PACE_NS;
             if (pace.due <= now || far)
@@ -124,6 +133,21 @@ pub(crate) fn log(events: &[(Event, u32)], names: &Names<'_>) {
                 } else {
                     tracing::info!(lane, from, to, rule, changes, "the limit is another");
                 }
+            }
+            Event::Throttled { worst: None, .. } => {
+                tracing::info!(changes, "nobody is throttled any more");
+            }
+            Event::Throttled {
+                count,
+                worst: Some((who, rate)),
+            } => {
+                tracing::info!(
+                    throttled = count,
+                    ?who,
+                    rate,
+                    changes,
+                    "culprits are throttled"
+                );
             }
             Event::Health { health } => {
                 let (state, headroom) = (health.state.as_str(), health.headroom);

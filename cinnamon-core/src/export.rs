@@ -11,7 +11,7 @@ use metrics::{Label, counter, describe_counter, describe_gauge, gauge};
 use crate::codel::CodelState;
 use crate::health::HealthState;
 use crate::histogram::Histogram;
-use crate::metrics::{LaneSnapshot, Snapshot};
+use crate::metrics::{LaneSnapshot, Snapshot, ThrottleSnapshot};
 use crate::priority::Tier;
 use crate::signal::{Mode, SignalFault, SignalSnapshot, SignalState};
 use crate::verdict::Binding;
@@ -104,6 +104,7 @@ pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
         out.lane(lane);
         out.gate(lane, &snapshot.signals);
     }
+    out.throttles(&snapshot.throttles, &snapshot.signals);
     snapshot
         .signals
         .iter()
@@ -161,6 +162,17 @@ impl Out<'_> {
         self.set("cinnamon_overrides", &[], in_force.len() as f64);
         let error = flag(snapshot.override_file_error.is_some());
         self.set("cinnamon_override_file_error", &[], error);
+    }
+
+    /// How many each signal has throttled.
+    fn throttles(&self, throttles: &[ThrottleSnapshot], signals: &[SignalSnapshot]) {
+        for signal in signals {
+            let held = throttles
+                .iter()
+                .filter(|throttle| throttle.by == signal.name);
+            let labels = [("signal", &*signal.name)];
+            self.set("cinnamon_throttles", &labels, held.count() as f64);
+        }
     }
 
     fn lane(&self, lane: &LaneSnapshot) {

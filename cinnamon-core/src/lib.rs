@@ -90,6 +90,8 @@ pub mod simulation;
 mod steering;
 mod switch;
 mod sync;
+mod tenants;
+mod throttle;
 mod verdict;
 mod waiter;
 mod wheel;
@@ -99,7 +101,8 @@ pub use clock::ManualClock;
 pub use clock::{Clock, Instant, MonotonicClock};
 pub use codel::CodelState;
 pub use config::{
-    ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings, SignalSettings,
+    ClassSettings, Config, ConfigError, LaneSettings, Law, Order, Settings, ShareKind,
+    ShareSettings, SignalSettings, TenantSettings, TierBudget,
 };
 pub use controller::{BuildError, Builder, Controller, DrainTimeout, UnknownLane, UnknownSignal};
 pub use explain::{DECISIONS_KEPT, Decision, Expected, Explanation, LaneDecision, SignalDecision};
@@ -109,7 +112,9 @@ pub use lane::{Admit, AdmitOwned, Lane};
 pub use limiter::{
     DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, LimitRule, Limiter, SlotUse, Wanted,
 };
-pub use metrics::{LaneSnapshot, ShedWork, Snapshot, VerdictCounts};
+pub use metrics::{
+    LaneSnapshot, ShedWork, Snapshot, TenantSnapshot, ThrottleSnapshot, VerdictCounts,
+};
 pub use observer::{FinishEvent, Observer, OfferAnswer, OfferEvent, StartEvent};
 pub use overrides::{
     Action, OVERRIDE_TTL_MAX, OVERRIDE_TTL_MIN, OVERRIDES_MAX, Override, OverrideSnapshot,
@@ -125,6 +130,7 @@ pub use signal::{
     Who,
 };
 pub use switch::KillSwitch;
+pub use tenants::TENANT_NAMES_MAX;
 pub use verdict::{AdmitKind, Binding, Reason, Rejected, Verdict};
 
 /// The README's example is compiled and run with the documentation tests.

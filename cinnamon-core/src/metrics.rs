@@ -8,7 +8,8 @@ use crate::histogram::Histogram;
 use crate::limiter::LimitChange;
 use crate::overrides::OverrideSnapshot;
 use crate::priority::{TIERS, Tier};
-use crate::signal::{Mode, SignalSnapshot};
+use crate::request::Tenant;
+use crate::signal::{Mode, SignalSnapshot, Who};
 use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
 
 /// Verdicts of a lane since it was built, by tier. Sums of rows and columns are exact: every offered
@@ -110,6 +111,49 @@ pub struct ShedWork {
     pub cost: u64,
 }
 
+/// What a tenant claimed of one lane since it was built, and what became of it: who is honest can be seen from it. See
+/// [`Controller::tenants`](crate::Controller::tenants).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TenantSnapshot {
+    /// The lane's name.
+    pub lane: String,
+    /// Who; `None` for all together of whom no account is kept.
+    pub tenant: Option<Tenant>,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Requests running in slots.
+    pub running: u32,
+    /// Requests waiting.
+    pub waiting: u32,
+    /// Requests offered.
+    pub offered: u64,
+    /// Cost offered by the tier that was claimed, t0 first; untagged work counts under the tier it got.
+    pub claimed_cost: [u64; TIERS],
+    /// Cost that ran, or was refused, in a lower tier than it claimed.
+    pub demoted_cost: u64,
+    /// Requests refused for its cap.
+    pub capped: u64,
+}
+
+/// A tenant or a key that is throttled, because a signal named it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ThrottleSnapshot {
+    /// Who.
+    pub who: Who,
+    /// The signal, by name.
+    pub by: String,
+    /// Its share of the load when it was named last.
+    pub share: f64,
+    /// Cost per second that is let in.
+    pub rate_per_s: f64,
+    /// Cost per second that comes.
+    pub offered_per_s: f64,
+    /// Cost refused so far.
+    pub refused_cost: u64,
+}
+
 /// The controller at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -126,6 +170,8 @@ pub struct Snapshot {
     pub overrides: Vec<OverrideSnapshot>,
     /// What is wrong with the override file, if anything is.
     pub override_file_error: Option<String>,
+    /// Who is throttled, because a signal named them.
+    pub throttles: Vec<ThrottleSnapshot>,
     /// Whether protected tiers are served.
     pub health: Health,
     /// Control steps taken.
@@ -188,6 +234,8 @@ pub struct LaneSnapshot {
     pub shadow_in_use: u32,
     /// Of [`waiting`](Self::waiting), those that wait only there.
     pub shadow_waiting: u32,
+    /// Requests that hold a slot, by tier.
+    pub in_use_by_tier: [u32; TIERS],
     /// Requests waiting.
     pub waiting: u32,
     /// Requests waiting, by tier.
@@ -204,9 +252,10 @@ pub struct LaneSnapshot {
     pub untagged: u64,
     /// Offered requests that had come before: later attempts.
     pub retried: u64,
-    /// Later attempts per first attempt, over the last seconds; from 0.1 on nobody is told to try again.
+    /// Later attempts per first attempt, over the last seconds; above
+    /// [`RETRY_BUDGET`](crate::RETRY_BUDGET) nobody is told to try again.
     pub retry_share: f64,
-    /// Refusals that said "do not retry" because the retry budget was spent.
+    /// Refusals that said "do not retry" because more retries came than the lane bears.
     pub retry_denied: u64,
     /// Verdicts by tier.
     pub verdicts: VerdictCounts,

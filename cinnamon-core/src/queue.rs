@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: u32,
     pub(crate) class: u16,
     pub(crate) tenant: Option<Tenant>,
+    /// It is in its tenant's account.
+    pub(crate) counted: bool,
     pub(crate) key: Option<u64>,
     pub(crate) attempt: u8,
     pub(crate) salt: u32,
@@ -197,16 +199,22 @@ impl Queue {
         self.nodes[list.front() as usize].entry.as_ref()
     }
 
+    /// The oldest entry of this tier's worst occupied level.
+    pub(crate) fn worst_of(&self, tier: usize) -> Option<&Entry> {
+        let list = self.levels[self.worst_level_of(tier)?];
+        self.nodes[list.front() as usize].entry.as_ref()
+    }
+
     /// Takes the oldest entry of the worst occupied level.
     pub(crate) fn pop_worst(&mut self) -> Option<Entry> {
         let list = self.levels[self.worst_level()?];
         self.take(list.front())
     }
 
-    /// Takes who has to make room: the oldest entry of the worst occupied level; or, so that a flood by one tenant does
-    /// not push the others out, the oldest of the tenant with the most waiters in that tier.
-    pub(crate) fn pop_victim(&mut self) -> Option<Entry> {
-        let worst = self.levels[self.worst_level()?].front();
+    /// Takes who has to make room in this tier: the oldest entry of its worst occupied level; or, so that a flood by one tenant does
+    /// not push the others out, the oldest of the tenant with the most waiters there.
+    pub(crate) fn pop_victim(&mut self, tier: usize) -> Option<Entry> {
+        let worst = self.levels[self.worst_level_of(tier)?].front();
         self.take(self.flows.instead_of(worst).unwrap_or(worst))
     }
 
@@ -293,6 +301,14 @@ impl Queue {
         Some(entry)
     }
 
+    /// The worst occupied level of this tier.
+    fn worst_level_of(&self, tier: usize) -> Option<usize> {
+        // A tier is two words.
+        let words = [2 * tier + 1, 2 * tier];
+        let word = words.into_iter().find(|&word| self.occupied[word] != 0)?;
+        Some(word * 64 + 63 - self.occupied[word].leading_zeros() as usize)
+    }
+
     fn worst_level(&self) -> Option<usize> {
         if self.occupied_words == 0 {
             return None;
@@ -315,6 +331,7 @@ mod tests {
             bytes: token,
             class: 0,
             tenant: None,
+            counted: false,
             key: None,
             attempt: 0,
             salt: 0,

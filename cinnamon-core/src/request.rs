@@ -233,6 +233,18 @@ impl Request {
         }
     }
 
+    /// The same, but in no better tier than this; its cohort stays.
+    pub(crate) const fn at_best(mut self, tier: Tier) -> Self {
+        self.tag = match self.tag {
+            Tag::Tier(claimed) if (claimed as u8) < tier as u8 => Tag::Tier(tier),
+            Tag::Priority(claimed) if (claimed.tier() as u8) < tier as u8 => {
+                Tag::Priority(Priority::new(tier, claimed.cohort()))
+            }
+            other => other,
+        };
+        self
+    }
+
     /// Its rank, given the tier that untagged work takes and a running number for keyless work.
     pub(crate) fn rank(&self, hash: KeyHash, untagged: Tier, keyless: u64) -> Rank {
         let tier = match self.tag {

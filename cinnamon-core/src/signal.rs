@@ -6,6 +6,7 @@
 
 pub(crate) mod binary;
 pub(crate) mod law;
+pub(crate) mod precise;
 pub(crate) mod response;
 pub(crate) mod selector;
 pub(crate) mod supervised;
@@ -86,6 +87,11 @@ pub trait Signal: Send {
     /// itself. Default: none of them.
     fn symptom(&self) -> Symptom {
         Symptom::Other
+    }
+
+    /// What is to be done about its pressure. Default [`Remedy::PreciseFirst`].
+    fn remedy(&self) -> Remedy {
+        Remedy::PreciseFirst
     }
 
     /// Time between two samples. Default [`DEFAULT_PERIOD`].
@@ -182,6 +188,21 @@ impl Dynamics {
     }
 }
 
+/// What is done about a pressure of 1.0 or more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Remedy {
+    /// Broad: its budget moves the threshold, whoever the culprits are.
+    Broad,
+    /// Precise: the culprits that it names are throttled, and nobody else ever. What it names nobody for is only shown.
+    Precise,
+    /// The culprits first, if it names any; the threshold when the pressure is still there three settling times
+    /// later, or when it names nobody.
+    #[default]
+    PreciseFirst,
+}
+
 /// How much of the capacity a signal may take by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -272,7 +293,8 @@ impl Reading {
         }
     }
 
-    /// Who causes it, worst first, as far as the signal can tell. Shown beside the reason.
+    /// Who causes it, worst first, as far as the signal can tell. From pressure 1.0 on they are throttled, unless its
+    /// [`remedy`](Signal::remedy) is broad; shown beside the reason in any case.
     pub fn culprits(mut self, culprits: Vec<Culprit>) -> Self {
         self.culprits = culprits;
         self

@@ -66,7 +66,8 @@ pub enum Reason {
     /// The lane no longer takes work.
     #[serde(rename = "close")]
     Closed,
-    /// Its tenant may not run such work now: an [`Override`](crate::Override) says so.
+    /// Its tenant or its key may not run such work now: an [`Override`](crate::Override) says so, it has as many
+    /// running and waiting as it may, or a signal named it as the culprit and it has had what is left to it.
     #[serde(rename = "capped")]
     Capped,
 }
@@ -129,6 +130,8 @@ pub enum Binding {
     },
     /// An [`Override`](crate::Override).
     Override,
+    /// What the tenant may have running and waiting at once: see [`TenantSettings`](crate::TenantSettings).
+    Tenant,
 }
 
 impl fmt::Display for Binding {
@@ -138,6 +141,7 @@ impl fmt::Display for Binding {
             Self::Backlog { lane } => write!(f, "backlog of lane {lane}"),
             Self::Signal { index } => write!(f, "signal {index}"),
             Self::Override => f.write_str("override"),
+            Self::Tenant => f.write_str("cap of its tenant"),
         }
     }
 }
@@ -241,11 +245,24 @@ impl fmt::Display for Rejected {
             ),
             Reason::Expired => write!(f, "expire: {rank} waited as long as it may"),
             Reason::Closed => f.write_str("close: the lane takes no more work"),
-            Reason::Capped => write!(
-                f,
-                "capped: {rank} is not below what its tenant may run now, {} ({})",
-                self.threshold, self.binding
-            ),
+            Reason::Capped => match self.binding {
+                Binding::Tenant => {
+                    write!(
+                        f,
+                        "capped: its tenant has as many running and waiting as it may"
+                    )
+                }
+                Binding::Signal { .. } => write!(
+                    f,
+                    "capped: its tenant or key is throttled ({})",
+                    self.binding
+                ),
+                _ => write!(
+                    f,
+                    "capped: {rank} is not below what its tenant may run now, {} ({})",
+                    self.threshold, self.binding
+                ),
+            },
         }?;
         write!(f, "; {}", self.retry())
     }

@@ -1,6 +1,9 @@
 //! The configuration as a file: the commented example says every setting, and says the truth.
 
-use cinnamon_core::{Authority, Config, LaneSettings, Mode, Settings, SignalSettings, Tier};
+use cinnamon_core::{
+    Authority, Config, LaneSettings, Mode, Settings, ShareSettings, SignalSettings, TenantSettings,
+    Tier, TierBudget,
+};
 
 const EXAMPLE: &str = include_str!("../../examples/cinnamon.toml");
 
@@ -16,7 +19,9 @@ fn uncommented() -> String {
         let bare = line.trim_start_matches("# ");
         let key = bare.split([' ', '=']).next().unwrap_or_default();
         let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        if bare == "[[signals]]" || (is_key && bare.starts_with(&format!("{key} = "))) {
+        if ["[[signals]]", "[[tenants]]"].contains(&bare)
+            || (is_key && bare.starts_with(&format!("{key} = ")))
+        {
             bare.to_owned()
         } else {
             line.to_owned()
@@ -38,7 +43,17 @@ fn the_example_names_every_setting_and_its_comments_are_settings() {
     all.lanes[0].queue_len_max = Some(320);
     all.lanes[0].codel_target_us = Some(5_000);
     all.lanes[0].codel_interval_us = Some(100_000);
+    all.lanes[0].shares = vec![ShareSettings::stealable(Tier::T4, 0.1)];
     all.classes[0].default_tier = Some(Tier::T4);
+    let mut tenants = TenantSettings::new("batch/*")
+        .cap(8)
+        .ceiling(Tier::T3)
+        .budget(TierBudget::share(Tier::T3, 0.2))
+        .budget(TierBudget::per_s(Tier::T4, 500.0));
+    tenants.cap_share = Some(0.25);
+    tenants.lane_caps.insert("write".to_owned(), 2);
+    tenants.default_tier = Some(Tier::T5);
+    all.tenants.push(tenants);
     let mut signal = SignalSettings::new("memory");
     signal.mode = Mode::Monitor;
     signal.authority = Some(Authority::Measuring);

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use super::tenant::{check_shares, check_tenants};
 use super::{
     CLASSES_MAX, ConfigError, LANES_MAX, LIMIT_MAX, LaneSettings, QUEUE_LEN_MAX, Settings,
 };
@@ -64,6 +65,7 @@ pub(super) fn check(settings: &Settings) -> Result<(), ConfigError> {
         settings.tick_min_ms,
         1_000,
     )?;
+    check_tenants(settings)?;
     within("signals.len", settings.signals.len(), 0, SIGNALS_MAX)?;
     for (i, signal) in settings.signals.iter().enumerate() {
         let path = format!("signals[{i}]");
@@ -133,6 +135,7 @@ fn check_lane(path: &str, lane: &LaneSettings) -> Result<(), ConfigError> {
     if let Some(len) = lane.queue_len_max {
         within(&format!("{path}.queue_len_max"), len, 0, QUEUE_LEN_MAX)?;
     }
+    check_shares(path, &lane.shares)?;
     let hour_us = 3_600_000_000;
     let target = lane.codel_target_us;
     if let Some(target) = target {

@@ -173,7 +173,7 @@ impl Shared {
             let (cap, ends_at) = control.overrides.cap(lane.name());
             control.caps[i] = cap;
             lane.with_wakers(Some(now), wakers, |engine, _, now| {
-                engine.set_tenants(&rules);
+                engine.set_tenant_rules(&rules);
                 engine.set_cap(now, cap, ends_at);
             });
         }

@@ -3,7 +3,8 @@
 use super::Shared;
 use crate::config::LaneSettings;
 use crate::lane::LaneCore;
-use crate::metrics::{LaneSnapshot, Snapshot};
+use crate::metrics::{LaneSnapshot, Snapshot, TenantSnapshot, ThrottleSnapshot};
+use crate::signal::precise::ThrottleFigures;
 use crate::signal::{LaneView, SignalSnapshot, View};
 use crate::sync::{Arc, Ordering, lock};
 use crate::verdict::Binding;
@@ -39,6 +40,16 @@ impl Shared {
         let now = now.unwrap_or(control.last_tick);
         let overrides = control.overrides.snapshots(now);
         let override_file_error = control.override_file_error.clone();
+        let name_of = |signal: usize| signals.get(signal).map_or("", |s| &s.name).to_owned();
+        let throttle = |figures: ThrottleFigures| ThrottleSnapshot {
+            who: figures.who,
+            by: name_of(figures.signal),
+            share: figures.share,
+            rate_per_s: figures.per_s,
+            offered_per_s: figures.came_per_s,
+            refused_cost: figures.refused,
+        };
+        let throttles = control.selector.throttles().map(throttle).collect();
         drop(control);
         let lane = |i| self.lane_snapshot_with(i, &signals);
         let lanes: Vec<LaneSnapshot> = (0..self.lanes.len()).map(lane).collect();
@@ -56,12 +67,26 @@ impl Shared {
             mode,
             overrides,
             override_file_error,
+            throttles,
             health,
             ticks: self.ticks.load(Ordering::Relaxed),
             ticks_late: self.ticks_late.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Acquire) || self.lanes.iter().any(LaneCore::failed),
             closed: self.closed.load(Ordering::Acquire),
         }
+    }
+
+    /// What tenants claimed, of each lane.
+    pub(crate) fn tenant_snapshots(&self) -> Vec<TenantSnapshot> {
+        let mut all = Vec::new();
+        for lane in &self.lanes {
+            let of_lane = lane.with(None, |engine, _, _| engine.tenant_figures(lane.name()));
+            all.extend(of_lane.unwrap_or_default());
+        }
+        for of in &mut all {
+            of.name = of.tenant.and_then(|tenant| self.tenants.name(tenant));
+        }
+        all
     }
 
     pub(crate) fn lane_snapshot(&self, lane: usize) -> LaneSnapshot {
@@ -87,7 +112,9 @@ impl Shared {
         snapshot.bound_by = self.name_of(snapshot.binding, signals);
         for work in &mut snapshot.shed {
             work.by = match work.cause {
-                Binding::Nothing | Binding::Backlog { .. } => "backlog".to_owned(),
+                Binding::Nothing | Binding::Backlog { .. } | Binding::Tenant => {
+                    "backlog".to_owned()
+                }
                 Binding::Override => "override".to_owned(),
                 Binding::Signal { index } => {
                     signals.get(usize::from(index)).cloned().unwrap_or_default()
@@ -103,7 +130,7 @@ impl Shared {
 
     pub(crate) fn name_of(&self, binding: Binding, signals: &[String]) -> String {
         match binding {
-            Binding::Nothing | Binding::Override => binding.to_string(),
+            Binding::Nothing | Binding::Override | Binding::Tenant => binding.to_string(),
             Binding::Backlog { lane } => match self.lanes.get(usize::from(lane)) {
                 Some(lane) => format!("backlog of lane {}", lane.name()),
                 None => binding.to_string(),

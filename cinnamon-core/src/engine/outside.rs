@@ -1,63 +1,52 @@
 //! What the rest of the world sees and sets of an engine: figures out, settings in.
 
+use super::tenants::Account;
 use super::{ClassModel, Doors, Engine};
 use crate::arrivals::Levels;
 use crate::clock::Instant;
 use crate::config::Config;
-use crate::explain::{Expected, Explanation, LaneDecision};
-use crate::metrics::{LaneSnapshot, ShedWork, VerdictCounts};
+use crate::explain::LaneDecision;
+use crate::metrics::{LaneSnapshot, ShedWork, TenantSnapshot, VerdictCounts};
 use crate::overrides::TenantRule;
 use crate::priority::Rank;
-use crate::request::{Request, Tag};
+use crate::request::Tenant;
+use crate::signal::LaneView;
 use crate::signal::selector::LaneFlow;
-use crate::signal::{LaneView, Mode};
+use crate::sync::Arc;
+use crate::throttle::Throttle;
 use crate::verdict::{AdmitKind, Binding, Reason, Verdict};
 
 impl Engine {
-    /// What would become of this request if it were offered now; nothing is counted and nothing changes.
-    pub(crate) fn explain(&self, now: Instant, request: &Request) -> Explanation {
-        let (rank, cost, _) = self.weigh(request);
-        let engine_now = now.after_nanos(self.skew_ns).max(self.now);
-        let deadline = request
-            .deadline_at(now)
-            .map(|at| at.after_nanos(self.skew_ns));
-        let rule = self.rule_of(request, engine_now);
-        let cap = self.cap_now(engine_now);
-        let mut gate = (self.threshold, self.binding);
-        let answer = if self.doors != Doors::Open {
-            Expected::Refused(Reason::Closed)
-        } else if request.tag == Tag::Exempt || self.off || rule.is_some_and(|rule| rule.off) {
-            Expected::Runs
-        } else if let Some(rule) = rule.filter(|rule| rank >= rule.cap) {
-            gate = (rule.cap, Binding::Override);
-            Expected::Refused(Reason::Capped)
-        } else if deadline.is_some_and(|deadline| deadline <= engine_now) {
-            Expected::Refused(Reason::Hopeless)
-        } else if rank >= self.threshold && !self.idles() {
-            Expected::Refused(Reason::Shed)
-        } else if rank >= cap {
-            gate = (cap, Binding::Override);
-            Expected::Refused(Reason::Shed)
-        } else if self.in_use < self.limit && self.queue.is_empty() {
-            Expected::Runs
-        } else if request.max_wait.is_some_and(|wait| wait.is_zero()) {
-            Expected::Refused(Reason::Busy)
-        } else if u64::from(request.bytes) > self.queue_bytes_max {
-            Expected::Refused(Reason::Evicted)
-        } else {
-            Expected::Waits
+    /// These tenants have rules of their own, by their place in the settings.
+    pub(crate) fn set_tenant_cards(&mut self, cards: &[(Tenant, u16)]) {
+        self.tenants.set_cards(cards);
+    }
+
+    /// Who is throttled from now on.
+    pub(crate) fn set_throttles(&mut self, throttles: &[Arc<Throttle>]) {
+        self.throttles.clear();
+        self.throttles.extend_from_slice(throttles);
+    }
+
+    /// What each tenant claimed and what became of it, in no order; last, with no tenant, that of those of whom no
+    /// account is kept.
+    pub(crate) fn tenant_figures(&self, lane: &str) -> Vec<TenantSnapshot> {
+        let snapshot = |tenant, account: Account| TenantSnapshot {
+            lane: lane.to_owned(),
+            tenant,
+            name: None,
+            running: account.running,
+            waiting: account.waiting,
+            offered: account.figures.offered,
+            claimed_cost: account.figures.claimed,
+            demoted_cost: account.figures.demoted,
+            capped: account.figures.capped,
         };
-        Explanation {
-            answer,
-            rank,
-            cost,
-            threshold: gate.0,
-            binding: gate.1,
-            bound_by: String::new(),
-            free: self.limit.saturating_sub(self.in_use),
-            waiting: self.queue.len(),
-            mode: Mode::Enforce,
-        }
+        let accounts = self.tenants.accounts();
+        let known = accounts.map(|(tenant, account)| snapshot(Some(tenant), *account));
+        let past = Account::past(*self.tenants.past());
+        let past = (past.figures.offered > 0).then(|| snapshot(None, past));
+        known.chain(past).collect()
     }
 
     pub(crate) const fn verdicts(&self) -> &VerdictCounts {
@@ -108,6 +97,8 @@ impl Engine {
             }
         }
         self.steering.reconfigure(new, lane);
+        self.shares.reconfigure(settings);
+        self.tenants.reconfigure(new, lane);
         let now = self.advance(now);
         self.reconfigure_limit(now, old, new);
     }
@@ -136,6 +127,8 @@ impl Engine {
                 Binding::Backlog { .. } => "backlog",
                 Binding::Signal { .. } => "signal",
                 Binding::Override => "override",
+                // It holds no gate.
+                Binding::Tenant => "tenant",
             },
             ..self.steering.view()
         }
@@ -147,6 +140,7 @@ impl Engine {
             limit: self.limit,
             in_use: self.in_use,
             free: self.limit.saturating_sub(self.in_use),
+            in_use_by_tier: *self.shares.in_use(),
             exempt_in_use: self.exempt_in_use,
             open_in_use: self.open_in_use,
             waiting: self.queue.len(),
@@ -201,7 +195,8 @@ impl Engine {
         let now = self.advance(now);
         self.cap = cap;
         self.cap_ends = ends_at.after_nanos(self.skew_ns);
-        if self.cap_now(now) < self.threshold_now(now) {
+        self.open_stale_gate(now);
+        if self.cap_now(now) < self.threshold {
             // To be seen before the next tick.
             if self.binding != Binding::Nothing {
                 self.held_ns += now.nanos_since(self.gate_set_at);
@@ -213,12 +208,12 @@ impl Engine {
     }
 
     /// Takes over for which tenants something else holds than for all.
-    pub(crate) fn set_tenants(&mut self, rules: &[TenantRule]) {
+    pub(crate) fn set_tenant_rules(&mut self, rules: &[TenantRule]) {
         let in_engine_time = |rule: &TenantRule| TenantRule {
             ends_at: rule.ends_at.after_nanos(self.skew_ns),
             ..*rule
         };
-        self.tenants = rules.iter().map(in_engine_time).collect();
+        self.tenant_rules = rules.iter().map(in_engine_time).collect();
     }
 
     /// Off: everything is admitted without a decision, and nobody waits.
@@ -229,7 +224,6 @@ impl Engine {
             let Some(entry) = self.queue.pop_best(false) else {
                 return;
             };
-            self.open_in_use += 1;
             self.grant(now, &entry, AdmitKind::Open);
         }
     }

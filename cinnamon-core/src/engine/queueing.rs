@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::clock::Instant;
 use crate::effects::Offered;
-use crate::priority::{Rank, Tier};
+use crate::priority::{Rank, TIERS, Tier};
 use crate::queue::Entry;
 use crate::verdict::{AdmitKind, Reason, Verdict};
 
@@ -26,14 +26,19 @@ impl Engine {
     pub(super) fn enqueue(&mut self, entry: Entry) -> Offered {
         let (rank, token) = (entry.rank, entry.token);
         self.steering.entered();
+        if entry.counted {
+            self.tenants.change(entry.tenant, 0, 1);
+        }
         let id = self.queue.push(entry);
         while self.queue.len() > self.queue_len_max() || self.queue.bytes() > self.queue_bytes_max {
-            let Some(worst) = self.queue.pop_victim() else {
+            let tier = self.giving_tier().or_else(|| self.worst_tier());
+            let Some(worst) = tier.and_then(|tier| self.queue.pop_victim(tier)) else {
                 break;
             };
             self.steering.evicted();
             if worst.token == token {
                 self.count(rank, Verdict::Refuse(Reason::Evicted));
+                self.left(&worst);
                 return Offered::Rejected(self.rejected(&worst, Reason::Evicted));
             }
             self.refuse(&worst, Reason::Evicted);
@@ -57,7 +62,7 @@ impl Engine {
         }
         self.observe_sojourn(now);
         while self.in_use < self.limit {
-            let Some(entry) = self.queue.pop_best(self.steering.newest_first()) else {
+            let Some(entry) = self.pop_next() else {
                 return;
             };
             let waited = now.nanos_since(entry.enqueued_at);
@@ -65,11 +70,36 @@ impl Engine {
                 self.expire_entry(now, &entry);
                 continue;
             }
-            self.in_use += 1;
             self.waited.record(waited);
             self.steering.started(entry.cost);
             self.grant(now, &entry, AdmitKind::Slot);
         }
+    }
+
+    /// Takes whose turn it is to have a free slot.
+    fn pop_next(&mut self) -> Option<Entry> {
+        let newest_first = self.steering.newest_first();
+        if !self.shares.any() {
+            return self.queue.pop_best(newest_first);
+        }
+        let free = self.limit - self.in_use;
+        let waits = |tier: usize| self.queue.tier_len()[tier] > 0;
+        let tier = self.shares.next_tier(free, self.limit, waits)?;
+        self.queue.pop_of(tier, newest_first)
+    }
+
+    /// The worst tier with waiters beyond what its share shields.
+    fn giving_tier(&self) -> Option<usize> {
+        let waiting = self.queue.tier_len();
+        let gives = |&tier: &usize| {
+            waiting[tier] > 0 && !self.shares.shields(tier, waiting[tier], self.limit)
+        };
+        (0..TIERS).rev().find(gives)
+    }
+
+    fn worst_tier(&self) -> Option<usize> {
+        let waiting = self.queue.tier_len();
+        (0..TIERS).rev().find(|&tier| waiting[tier] > 0)
     }
 
     pub(super) fn observe_sojourn(&mut self, now: Instant) {
@@ -115,10 +145,13 @@ impl Engine {
                 let tier = worst.rank.priority().tier();
                 whole_level(worst.rank) >= self.threshold || (first && tier >= Tier::T2)
             };
-            if !self.queue.worst().is_some_and(beyond) {
+            let Some(tier) = self.giving_tier() else {
+                return;
+            };
+            if !self.queue.worst_of(tier).is_some_and(beyond) {
                 return;
             }
-            if let Some(victim) = self.queue.pop_victim() {
+            if let Some(victim) = self.queue.pop_victim(tier) {
                 self.refuse(&victim, Reason::Evicted);
             }
         }

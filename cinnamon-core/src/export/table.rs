@@ -149,7 +149,7 @@ pub const METRICS: &[Metric] = &[
         Counter,
         "requests",
         LANE,
-        "refusals that said not to retry, because the retry budget was spent",
+        "refusals that said not to retry, because more retries came than the lane bears",
     ),
     of(
         "cinnamon_retry_share",
@@ -369,6 +369,13 @@ pub const METRICS: &[Metric] = &[
         "1 or 0",
         &["signal", "state"],
         "how it stands with its supervisor",
+    ),
+    of(
+        "cinnamon_throttles",
+        Gauge,
+        "culprits",
+        &["signal"],
+        "tenants and keys that are throttled because the signal named them",
     ),
     of(
         "cinnamon_signal_pressure",

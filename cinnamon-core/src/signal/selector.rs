@@ -10,8 +10,11 @@ use crate::distress::Shown;
 use crate::explain::SignalDecision;
 use crate::priority::Rank;
 use crate::signal::law::Flow;
+use crate::signal::precise::{Named, Precise, ThrottleFigures};
 use crate::signal::supervised::{Change, Supervised};
 use crate::signal::{Mode, Reading, SignalFault, SignalSnapshot};
+use crate::sync::Arc;
+use crate::throttle::Throttle;
 use crate::verdict::Binding;
 
 /// A late tick is not evidence of as much as it spans.
@@ -34,6 +37,7 @@ pub(crate) struct Selector {
     bound: Vec<Binding>,
     levels: Option<Levels>,
     changes: Vec<(usize, Change)>,
+    precise: Precise,
 }
 
 impl Selector {
@@ -43,6 +47,7 @@ impl Selector {
             signals,
             bound: vec![Binding::Nothing; lanes],
             changes: Vec::new(),
+            precise: Precise::default(),
         }
     }
 
@@ -67,7 +72,7 @@ impl Selector {
 
     /// Whether any signal has a grip or is losing one: then ticks are needed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.signals.iter().all(|signal| !signal.has_grip())
+        self.precise.is_idle() && self.signals.iter().all(|signal| !signal.has_grip())
     }
 
     /// One step of `dt_s` seconds. `add_levels` adds what is offered to a lane.
@@ -119,7 +124,30 @@ impl Selector {
                 merge(levels);
                 signal.set_threshold(|budget| levels.threshold(budget));
             }
+            let settle_s = signal.settle_s();
+            if let Some((pressure, culprits)) = signal.take_named() {
+                let named = Named {
+                    signal: index,
+                    lanes: mask,
+                    pressure,
+                    culprits,
+                    settle_s,
+                };
+                self.precise.name(&named, lanes);
+            }
         }
+        let signals = &self.signals;
+        let has_say = |index: usize| signals.get(index).is_some_and(|s| s.say().is_some());
+        self.precise.tick(dt_s.min(DT_MAX_S), lanes, has_say);
+    }
+
+    /// The throttles for the lanes, if there are others than when this was last asked.
+    pub(crate) fn take_throttles(&mut self) -> Option<Vec<Arc<Throttle>>> {
+        self.precise.take_changed()
+    }
+
+    pub(crate) fn throttles(&self) -> impl Iterator<Item = ThrottleFigures> {
+        self.precise.figures()
     }
 
     /// Where the gate of `lane` belongs and what holds it there. `thresholds` are what each lane needs for

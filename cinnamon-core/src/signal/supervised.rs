@@ -21,9 +21,11 @@ use crate::explain::SignalDecision;
 use crate::priority::Rank;
 use crate::signal::binary::BinaryLaw;
 use crate::signal::law::{Flow, PressureLaw};
+use crate::signal::precise;
 use crate::signal::response::{Cut, Response};
 use crate::signal::{
-    Authority, Culprit, Dynamics, Mode, Reading, SignalFault, SignalSnapshot, SignalState, Symptom,
+    Authority, Culprit, Dynamics, Mode, Reading, Remedy, SignalFault, SignalSnapshot, SignalState,
+    Symptom,
 };
 
 /// A budget moves by no more than this share of the capacity a tick, whatever its signal says: a gauge that
@@ -36,6 +38,11 @@ const LATE_PERIODS: f64 = 3.0;
 /// A grip fades over so many horizons.
 const FADE_HORIZONS: f64 = 2.0;
 
+/// The gate leaves it to the culprits' throttles for so many settling times: a first rate, and two that are lower.
+const PRECISE_SETTLINGS: f64 = 3.0;
+/// What the gate feels of a pressure meanwhile: not enough to engage, and too much to let go.
+const HELD_BACK: f64 = 0.95;
+
 /// What is known of a signal from the beginning.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
@@ -47,6 +54,7 @@ pub(crate) struct Profile {
     pub(crate) lanes: u64,
     pub(crate) authority: Authority,
     pub(crate) symptom: Symptom,
+    pub(crate) remedy: Remedy,
     pub(crate) period_s: f64,
     pub(crate) horizon_s: f64,
     /// Authority and period as it says itself.
@@ -119,6 +127,10 @@ pub(crate) struct Supervised {
     threshold: Rank,
     cut: Option<Rank>,
     culprits: Vec<Culprit>,
+    /// The last reading names them, under pressure, and nobody has acted on that yet.
+    names: bool,
+    /// For how long culprits have been named without a break, seconds; nothing while there are none.
+    named_s: Option<f64>,
     authority: f64,
     pub(crate) binding: bool,
     bound_s: f64,
@@ -161,6 +173,8 @@ impl Supervised {
             threshold: Rank::OPEN,
             cut: None,
             culprits: Vec::new(),
+            names: false,
+            named_s: None,
             authority: 0.0,
             binding: false,
             bound_s: 0.0,
@@ -292,10 +306,46 @@ impl Supervised {
         self.cut = reading.cut.map(|priority| Rank::new(priority, 0));
         let silent = matches!(self.law, Law::Binary(_)) && pressure < 1.0;
         self.response.read(pressure, dt_s, self.time_s(), silent);
+        let felt = self.felt(pressure);
         match &mut self.law {
-            Law::Pressure(law) => law.read(pressure, dt_s),
-            Law::Binary(law) => law.read(pressure),
+            Law::Pressure(law) => law.read(felt, dt_s),
+            Law::Binary(law) => law.read(felt),
         }
+    }
+
+    /// How much of a pressure the gate is to feel: while culprits are being dealt with, not so much as to move.
+    fn felt(&mut self, pressure: f64) -> f64 {
+        let remedy = self.profile.remedy;
+        self.names = pressure >= 1.0 && !self.culprits.is_empty() && remedy != Remedy::Broad;
+        if self.names {
+            self.named_s.get_or_insert(0.0);
+        } else {
+            self.named_s = None;
+        }
+        let patience_s = PRECISE_SETTLINGS * self.settle_s();
+        let waits = self.named_s.is_some_and(|named_s| named_s < patience_s);
+        if remedy == Remedy::Precise || waits {
+            pressure.min(HELD_BACK)
+        } else {
+            pressure
+        }
+    }
+
+    /// Within this time it shows what has been done about a culprit.
+    pub(crate) fn settle_s(&self) -> f64 {
+        let dynamics = self.profile.dynamics;
+        let (time_s, delay_s) = (
+            dynamics.time().as_secs_f64(),
+            dynamics.delay().as_secs_f64(),
+        );
+        precise::settle_s(time_s, delay_s, self.profile.period_s)
+    }
+
+    /// The pressure and whom it is put down to, once for each reading that names somebody.
+    pub(crate) fn take_named(&mut self) -> Option<(f64, &[Culprit])> {
+        let named = std::mem::take(&mut self.names) && self.mode == Mode::Enforce;
+        let pressure = self.pressure.filter(|_| named)?;
+        Some((pressure, &self.culprits))
     }
 
     /// One step of `dt_s` seconds. [`Supervised::budget`] holds the budget afterwards. `cut` is what is
@@ -306,6 +356,9 @@ impl Supervised {
         }
         if self.read_at.is_some() {
             self.silent_s += dt_s;
+        }
+        if let Some(named_s) = &mut self.named_s {
+            *named_s += dt_s;
         }
         if self.fault.is_none() && self.age_s() > self.profile.horizon_s {
             let detail = "no new reading for longer than its horizon";
@@ -454,6 +507,7 @@ impl Supervised {
         self.cut = None;
         self.cut_budget = None;
         self.culprits.clear();
+        (self.names, self.named_s) = (false, None);
         self.faded_s = 0.0;
         self.fault = None;
         self.fault_detail.clear();

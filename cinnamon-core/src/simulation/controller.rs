@@ -279,11 +279,15 @@ impl Policy for VirtualController {
         self.selector.tick(dt_s, &flows, |lane, levels| {
             lanes[lane].admission.add_levels(levels);
         });
+        let throttles = self.selector.take_throttles();
         let thresholds: Vec<Rank> = lanes.iter().map(|lane| lane.threshold).collect();
         let settings = &self.config.lanes;
         for i in 0..self.lanes.len() {
             let same_scope = |other: usize| settings[other].scope == settings[i].scope;
             let (threshold, binding) = self.selector.gate(i, &thresholds, same_scope);
+            if let Some(throttles) = &throttles {
+                self.lanes[i].admission.set_throttles(throttles);
+            }
             self.lanes[i].admission.set_gate(now, threshold, binding, 0);
             self.lanes[i].bound = binding;
         }

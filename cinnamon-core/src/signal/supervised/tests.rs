@@ -16,6 +16,7 @@ fn profile(dynamics: Dynamics, authority: Authority) -> Profile {
         lanes: 1,
         authority,
         symptom: Symptom::Other,
+        remedy: Remedy::PreciseFirst,
         period_s: 0.1,
         horizon_s: Profile::default_horizon_s(dynamics, 0.1),
         said: (authority, 0.1),
