@@ -126,8 +126,8 @@ pub use request::{Class, Request, Tenant};
 pub use retry::{RETRY_AFTER_BASE, RETRY_BUDGET, RETRY_DOUBLINGS_MAX, Retry, RetryBudget};
 pub use signal::{
     Authority, Culprit, DEFAULT_PERIOD, DEFAULT_PRESSURE_MAX, Dynamics, Finished, LaneView, Mode,
-    Reading, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, Symptom, View,
-    Who,
+    Reading, Remedy, SIGNALS_MAX, Scope, Signal, SignalFault, SignalSnapshot, SignalState, Symptom,
+    View, Who,
 };
 pub use switch::KillSwitch;
 pub use tenants::TENANT_NAMES_MAX;
