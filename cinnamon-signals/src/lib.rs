@@ -8,6 +8,7 @@
 //! | [`Memory`] | memory of the process and of its cgroup, against soft and hard limits |
 //! | [`Errors`] | the share of work that finishes as overloaded, against a target share |
 //! | [`LatencySlo`] | the share of requests slower than was promised, here and in backing stores |
+//! | [`Utilisation`] | what a store tells of itself to callers upstream; they give it to [`LatencySlo`] |
 //! | [`QueueWait`] | how long work waits in pools that are not lanes |
 //! | [`Inflight`] | work in flight in the whole process, over several controllers and pools |
 //! | [`WriteBytes`] | bytes of writes per second, against what the store carries off |
@@ -53,6 +54,7 @@ mod stall_time;
 mod system;
 #[cfg(feature = "tokio")]
 mod tasks;
+mod utilisation;
 mod window;
 mod world;
 mod write_bytes;
@@ -103,6 +105,7 @@ pub use system::{
 };
 #[cfg(feature = "tokio")]
 pub use tasks::{TASKS_TAU, Tasks};
+pub use utilisation::{LatencyShares, ServiceShares, SystemShares, Utilisation};
 pub use write_bytes::{
     AdmittedWrite, SUSTAINED_MEMORY, Sustained, WRITE_BYTES_WINDOW, WriteBytes, WriteBytesHandle,
 };
