@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
 use cinnamon_core::{
-    Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Order, Outcome, OwnedPermit,
-    Request, Settings, Tier,
+    AdmitOwned, Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Order, Outcome,
+    OwnedPermit, Request, Settings, Tier,
 };
 use cinnamon_rocks::{FOUND_LIMIT_MAX, Store, StoreError, StoreOptions};
 use clap::Args;
@@ -205,14 +205,17 @@ struct Call {
     asked: u64,
 }
 
+/// What is admitted by a lane of the experiment's own, not by the store.
+type Work = Task<Call, AdmitOwned, OwnedPermit>;
+
 /// What the threads of a slice share.
 struct Slice<'a> {
     store: &'a Store,
     workload: Workload,
     lane: &'a Lane,
     clock: &'a Clock,
-    tasks: Sender<Task<Call>>,
-    inbox: Receiver<Task<Call>>,
+    tasks: Sender<Work>,
+    inbox: Receiver<Work>,
     counts: AtomicBool,
     over: AtomicBool,
 }
@@ -247,7 +250,7 @@ impl Slice<'_> {
         }
     }
 
-    fn send(&self, task: Task<Call>) {
+    fn send(&self, task: Work) {
         let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
     }
 

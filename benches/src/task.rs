@@ -5,27 +5,33 @@ use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
-use cinnamon_core::{AdmitOwned, OwnedPermit};
+use cinnamon_rocks::{Admission, StorePermit};
 use crossbeam_channel::Sender;
 use hdrhistogram::Histogram;
 
-/// What a worker finds in its channel; a job of type `J` is what it is to run.
-pub(crate) enum Task<J> {
+/// What a worker finds in its channel; a job of type `J` is what it is to run. `A` and `P` are the admissions and permits
+/// of whatever admits it.
+pub(crate) enum Task<J, A = Admission, P = StorePermit> {
     /// To run without asking.
     Unasked(J),
     /// To run with its permit.
-    Admitted(J, OwnedPermit),
+    Admitted(J, P),
     /// To look at: something happened to its admission.
-    Look(Arc<Waiting<J>>),
+    Look(Arc<Waiting<J, A, P>>),
 }
 
 /// A request whose admission is under way.
-pub(crate) struct Waiting<J> {
-    pub(crate) pending: Mutex<Option<(J, AdmitOwned)>>,
-    pub(crate) tasks: Sender<Task<J>>,
+pub(crate) struct Waiting<J, A = Admission, P = StorePermit> {
+    pub(crate) pending: Mutex<Option<(J, A)>>,
+    pub(crate) tasks: Sender<Task<J, A, P>>,
 }
 
-impl<J: Send + 'static> Wake for Waiting<J> {
+impl<J, A, P> Wake for Waiting<J, A, P>
+where
+    J: Send + 'static,
+    A: Send + 'static,
+    P: Send + 'static,
+{
     fn wake(self: Arc<Self>) {
         let tasks = self.tasks.clone();
         // After the end of a run nobody listens; nothing is lost.

@@ -4,14 +4,17 @@ mod scan;
 
 use std::sync::Arc;
 
-use cinnamon_core::{ConfigError, LaneSnapshot, OwnedPermit, Request};
+use cinnamon_core::{ConfigError, LaneSnapshot, Request};
+use cinnamon_signals::Utilisation;
 use futures_channel::oneshot;
 
 use crate::error::{PoolError, StoreError, UnknownFamily};
 use crate::operation::Operation;
+use crate::permit::StorePermit;
 use crate::pool::Pool;
 use crate::scan::ScanOptions;
 use crate::store::{Batch, Row, Store};
+use crate::utilisation::Touched;
 
 pub use scan::AsyncScan;
 
@@ -103,6 +106,22 @@ impl AsyncStore {
         })
     }
 
+    /// How each column family is served, for callers upstream; see [`Store::utilisation`]. It waits for nothing: it is
+    /// quick enough for a task.
+    ///
+    /// A call whose future is dropped while RocksDB works counts when it is done. One that is dropped while it waits
+    /// counts as slow once it has waited for longer than was promised.
+    #[must_use]
+    pub fn utilisation(&self) -> Vec<Utilisation> {
+        self.store.utilisation()
+    }
+
+    /// [`AsyncStore::utilisation`] of the column family of this handle.
+    #[must_use]
+    pub fn family_utilisation(&self) -> Utilisation {
+        self.store.family_utilisation()
+    }
+
     /// The value of `key`.
     ///
     /// # Cancel safety
@@ -116,7 +135,7 @@ impl AsyncStore {
         let request = self.store.weigh(Operation::Get, 1, request);
         let request = request.bytes_at_least(bytes([key]));
         let key = key.to_vec();
-        let work = move |store: &Store, permit| store.get_with(permit, &key);
+        let work = move |store: &Store, permit: StorePermit| store.get_with(permit, &key);
         self.run(Operation::Get, &request, work).await
     }
 
@@ -137,7 +156,7 @@ impl AsyncStore {
         let size = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         let request = self.store.weigh(Operation::MultiGet, size, request);
         let request = request.bytes_at_least(bytes(keys.iter().map(Vec::as_slice)));
-        let work = move |store: &Store, permit| store.multi_get_with(permit, &keys);
+        let work = move |store: &Store, permit: StorePermit| store.multi_get_with(permit, &keys);
         self.run(Operation::MultiGet, &request, work).await
     }
 
@@ -159,7 +178,7 @@ impl AsyncStore {
         let request = self.store.weigh(Operation::Scan, limit, request);
         let request = request.bytes_at_least(bytes([from]));
         let from = from.to_vec();
-        let work = move |store: &Store, permit| store.scan_with(permit, &from, limit);
+        let work = move |store: &Store, permit: StorePermit| store.scan_with(permit, &from, limit);
         self.run(Operation::Scan, &request, work).await
     }
 
@@ -182,7 +201,7 @@ impl AsyncStore {
         let request = self.store.weigh(Operation::Put, size, request);
         let request = request.bytes_at_least(size);
         let (key, value) = (key.to_vec(), value.to_vec());
-        let work = move |store: &Store, permit| store.put_with(permit, &key, &value);
+        let work = move |store: &Store, permit: StorePermit| store.put_with(permit, &key, &value);
         self.run(Operation::Put, &request, work).await
     }
 
@@ -198,7 +217,7 @@ impl AsyncStore {
     pub async fn delete(&self, request: &Request, key: &[u8]) -> Result<(), StoreError> {
         let request = request.bytes_at_least(bytes([key]));
         let key = key.to_vec();
-        let work = move |store: &Store, permit| store.delete_with(permit, &key);
+        let work = move |store: &Store, permit: StorePermit| store.delete_with(permit, &key);
         self.run(Operation::Delete, &request, work).await
     }
 
@@ -221,13 +240,15 @@ impl AsyncStore {
         let request = batch
             .weigh(request)
             .bytes_at_least(u32::try_from(batch.bytes()).unwrap_or(u32::MAX));
-        let work = move |store: &Store, permit| store.write_with(permit, batch);
-        self.run(Operation::Batch, &request, work).await
+        let touched = batch.touched();
+        let work = move |store: &Store, permit: StorePermit| store.write_with(permit, batch);
+        self.run_touching(Operation::Batch, touched, &request, work)
+            .await
     }
 
     /// Work of your own, under one permit of this operation's lane and on one of the store's threads. Spend the
-    /// permit with a `…_with` method, or [`OwnedPermit::finish`] it; work inside it takes
-    /// [`OwnedPermit::nested`] ones.
+    /// permit with a `…_with` method, or [`StorePermit::finish`] it; work inside it takes
+    /// [`StorePermit::nested`] ones.
     ///
     /// Spend it last, and wait for no other admission in `work`, as [`Store::put`] does: without a slot and with a
     /// thread it would keep those who have a slot from their thread, and could wait for them in a circle until
@@ -248,9 +269,26 @@ impl AsyncStore {
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        W: FnOnce(&Store, OwnedPermit) -> Result<T, StoreError> + Send + 'static,
+        W: FnOnce(&Store, StorePermit) -> Result<T, StoreError> + Send + 'static,
     {
-        let permit = self.store.admit(operation, request).await?;
+        let touched = self.store.touched();
+        self.run_touching(operation, touched, request, work).await
+    }
+
+    /// The same for a call that touches these column families.
+    async fn run_touching<T, W>(
+        &self,
+        operation: Operation,
+        touched: Touched,
+        request: &Request,
+        work: W,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        W: FnOnce(&Store, StorePermit) -> Result<T, StoreError> + Send + 'static,
+    {
+        let admission = self.store.admit_touching(operation, touched, request);
+        let permit = admission.await?;
         let store = self.store.clone();
         let answer = self.hand_over(move || work(&store, permit));
         // Without an answer the work unwound.

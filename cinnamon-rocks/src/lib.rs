@@ -17,6 +17,7 @@
 //! - [`AsyncStore`] does all of it on threads of its own, for asynchronous programs.
 //! - A server with its own threads takes the permit first and hands the work over afterwards:
 //!   [`Store::admit`] gives the permit, the `…_with` methods spend it.
+//! - [`Store::utilisation`] tells callers upstream how much of what is asked is served as promised.
 //! - [`StoreOptions::from_toml`] reads everything from one file.
 //!
 //! ```
@@ -43,9 +44,11 @@ mod cost;
 mod error;
 mod operation;
 mod options;
+mod permit;
 mod pool;
 mod scan;
 mod store;
+mod utilisation;
 mod write_stall;
 
 pub use async_store::{AsyncScan, AsyncStore, THREADS_MAX};
@@ -54,16 +57,20 @@ pub use cinnamon_core::{
     Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,
     Snapshot, Tenant, Tier,
 };
+pub use cinnamon_signals::{LatencyShares, ServiceShares, SystemShares, Utilisation};
 pub use error::{OpenError, OptionsError, PoolError, ScanError, StoreError, UnknownFamily};
 pub use operation::Operation;
 pub use options::{
-    DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_FAMILY,
-    DEFAULT_WRITE_BUFFER_BYTES, FAMILIES_MAX, FOUND_LIMIT_MAX, FamilyOptions, StoreOptions,
+    DEFAULT_BACKGROUND_JOBS_MAX, DEFAULT_BLOCK_CACHE_BYTES, DEFAULT_FAMILY, DEFAULT_SLO_MAX_US,
+    DEFAULT_SLO_TARGET_US, DEFAULT_WRITE_BUFFER_BYTES, FAMILIES_MAX, FOUND_LIMIT_MAX,
+    FamilyOptions, SloOptions, StoreOptions,
 };
+pub use permit::{Admission, StorePermit};
 pub use scan::{
     DEFAULT_CHUNK_BYTES, DEFAULT_CHUNK_EXAMINED, DEFAULT_CHUNK_ROWS, Scan, ScanOptions,
 };
 pub use store::{Batch, Row, Store};
+pub use utilisation::{UTILISATION_CALLS, UTILISATION_WINDOW, UTILISATION_WINDOW_MAX};
 pub use write_stall::{
     DEFAULT_HARD_PENDING_COMPACTION_BYTES, DEFAULT_L0_COMPACTION_TRIGGER,
     DEFAULT_L0_SLOWDOWN_TRIGGER, DEFAULT_L0_STOP_TRIGGER, DEFAULT_SOFT_PENDING_COMPACTION_BYTES,

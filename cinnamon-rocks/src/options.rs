@@ -2,6 +2,7 @@
 
 mod check;
 mod family;
+mod slo;
 
 use std::thread::available_parallelism;
 
@@ -12,6 +13,7 @@ use crate::error::OptionsError;
 use crate::write_stall::StallTriggers;
 
 pub use family::{DEFAULT_FAMILY, FAMILIES_MAX, FamilyOptions};
+pub use slo::{DEFAULT_SLO_MAX_US, DEFAULT_SLO_TARGET_US, SloOptions};
 
 /// Block cache: enough for indexes, filters and a hot set of a small store. RocksDB's own default is
 /// 32 MiB.
@@ -94,6 +96,12 @@ pub struct StoreOptions {
     /// Where RocksDB delays and stops writes. The levels of the store keep RocksDB's proportions to the
     /// memtables: as many bytes in L1 as in the L0 files that are compacted into it. Default: RocksDB's own.
     pub triggers: StallTriggers,
+    /// What reads are promised: point reads, multi-gets, and each chunk of a scan. The store measures it and
+    /// [tells](crate::Store::utilisation) callers upstream; it sheds nothing. Default (`None`): nothing, and nothing is
+    /// measured.
+    pub read_slo: Option<SloOptions>,
+    /// What writes are promised: puts, deletes, and batches. Default (`None`): nothing.
+    pub write_slo: Option<SloOptions>,
     /// Column families beside `default`; those that the folder lacks are created. Default: none.
     pub families: Vec<FamilyOptions>,
     /// The controller's settings. Its lanes are `read` and `write`, its classes the names of
@@ -124,6 +132,8 @@ impl Default for StoreOptions {
             create_if_missing: true,
             open_unknown_families: false,
             triggers: StallTriggers::default(),
+            read_slo: None,
+            write_slo: None,
             families: Vec::new(),
             control: Settings::default(),
         }

@@ -5,13 +5,14 @@ mod cursor;
 use std::fmt;
 use std::sync::Arc;
 
-use cinnamon_core::{AdmitOwned, Completion, OwnedPermit, Request};
+use cinnamon_core::Request;
 use rocksdb::ReadOptions;
 
 use crate::cost::{Meter, scan_cost};
 use crate::error::{ScanError, StoreError};
 use crate::operation::Operation;
-use crate::store::{Row, Store, outcome};
+use crate::permit::{Admission, StorePermit};
+use crate::store::{Row, Store};
 
 use cursor::{Cursor, RawIterator};
 
@@ -134,7 +135,8 @@ impl Scan {
             return Ok(None);
         }
         let request = self.weighed();
-        match self.store.wait(Operation::Scan, &request) {
+        let touched = self.store.touched();
+        match self.store.wait(Operation::Scan, touched, &request) {
             Ok(permit) => self.next_chunk_with(permit),
             Err(error) => Err(self.error(error)),
         }
@@ -145,7 +147,7 @@ impl Scan {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in the queue; the scan stays where it is.
-    pub fn admit(&self) -> AdmitOwned {
+    pub fn admit(&self) -> Admission {
         self.store.admit(Operation::Scan, &self.weighed())
     }
 
@@ -155,24 +157,26 @@ impl Scan {
     ///
     /// When RocksDB failed. Called again with another permit, it tries anew from the same row, on the same
     /// state of the store.
-    pub fn next_chunk_with(&mut self, permit: OwnedPermit) -> Result<Option<Vec<Row>>, ScanError> {
+    pub fn next_chunk_with(
+        &mut self,
+        permit: impl Into<StorePermit>,
+    ) -> Result<Option<Vec<Row>>, ScanError> {
         if self.is_over() {
             return Ok(None);
         }
         let asked = scan_cost(self.rows_wanted());
-        match self.read() {
+        let done = match self.read() {
             Ok(read) => {
                 self.store.learn_scan(asked, read.cost);
-                permit.finish(Completion::success().cost(read.cost));
-                Ok((!read.rows.is_empty()).then_some(read.rows))
+                Ok((read.rows, read.cost))
             }
-            Err(error) => {
-                if let StoreError::Rocks(error) = &error {
-                    permit.finish(Completion::new(outcome(error)));
-                }
-                self.step = Step::Seek;
-                Err(self.error(error))
-            }
+            Err(StoreError::Rocks(error)) => Err(error),
+            Err(other) => return Err(self.failed(other)),
+        };
+        let (inner, touched) = (self.store.inner(), self.store.touched());
+        match inner.finish(touched, true, permit.into(), done) {
+            Ok(rows) => Ok((!rows.is_empty()).then_some(rows)),
+            Err(error) => Err(self.failed(error)),
         }
     }
 
@@ -202,6 +206,12 @@ impl Scan {
     pub fn set_request(&mut self, request: &Request) {
         let now = self.store.controller().clock().now();
         self.request = request.starting_at(now);
+    }
+
+    /// What was not read is looked for again.
+    fn failed(&mut self, error: StoreError) -> ScanError {
+        self.step = Step::Seek;
+        self.error(error)
     }
 
     pub(crate) fn error(&self, error: impl Into<StoreError>) -> ScanError {

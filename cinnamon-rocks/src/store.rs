@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cinnamon_core::{
-    AdmitOwned, Completion, Controller, Lane, Outcome, OwnedPermit, Request, Scope, Snapshot,
+    BuildError, Builder, Completion, Controller, Lane, Outcome, Request, Scope, Snapshot,
 };
 use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, WriteOptions};
 
@@ -18,7 +18,9 @@ use crate::cost::{
 use crate::error::{OpenError, StoreError, UnknownFamily};
 use crate::operation::Operation;
 use crate::options::{DEFAULT_FAMILY, READ, SCOPE, StoreOptions, WRITE};
+use crate::permit::{Admission, StorePermit};
 use crate::scan::{Scan, ScanOptions};
+use crate::utilisation::{Ledger, Served, Touched};
 use crate::write_stall::{StallGauges, StallLevel, StallWatch, WriteStall, gauges};
 
 pub use write::Batch;
@@ -43,6 +45,8 @@ pub struct Store {
 pub(crate) struct Inner {
     db: Arc<DB>,
     families: Vec<Family>,
+    /// Of them, in their order.
+    ledger: Arc<Ledger>,
     stall: Option<StallWatch>,
     controller: Controller,
     read: Lane,
@@ -68,8 +72,16 @@ impl Store {
     /// When an option is out of bounds or two of them do not go together, or when the folder has column
     /// families that the options do not name (nothing was touched then); when the control thread cannot be
     /// started, or RocksDB cannot open the folder.
-    pub fn open(path: impl AsRef<Path>, mut options: StoreOptions) -> Result<Self, OpenError> {
-        let path = path.as_ref();
+    pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
+        Self::open_on(path.as_ref(), options, Builder::build)
+    }
+
+    /// The same with a controller that is built so: with another clock, or without threads.
+    pub(crate) fn open_on(
+        path: &Path,
+        mut options: StoreOptions,
+        build: impl FnOnce(Builder) -> Result<Controller, BuildError>,
+    ) -> Result<Self, OpenError> {
         let config = options.config()?;
         options.adopt_families(path)?;
         let db = open_database(path, &options)?;
@@ -90,17 +102,19 @@ impl Store {
             stall = Some(signal.watch());
             builder = builder.signal(signal);
         }
-        let controller = builder.build()?;
+        let controller = build(builder)?;
         let (read, write) = (controller.lane(READ)?, controller.lane(WRITE)?);
         let mut write_options = WriteOptions::default();
         write_options.set_sync(options.sync_writes);
         write_options.set_no_slowdown(options.no_slowdown);
-        let named = options.families.into_iter().map(|family| family.name);
-        let families = std::iter::once(DEFAULT_FAMILY.to_owned()).chain(named);
+        let ledger = Ledger::new(controller.clock(), options.slos().map(|(_, slos)| slos));
+        let families = options.slos().map(|(name, _)| Family::new(name));
+        let families = families.collect();
         Ok(Self {
             inner: Arc::new(Inner {
                 db,
-                families: families.map(Family::new).collect(),
+                families,
+                ledger: Arc::new(ledger),
                 stall,
                 controller,
                 read,
@@ -142,15 +156,25 @@ impl Store {
     }
 
     /// Asks for admission without blocking a thread: await it, or drive it with
-    /// [`AdmitOwned::poll_admit`]; then spend the permit with the `…_with` method of the operation,
-    /// on whatever thread. [`Store::weigh`] gives the request the cost that is to be expected.
+    /// [`Admission::poll_admit`]; then spend the permit with the `…_with` method of the operation,
+    /// on whatever thread. [`Store::weigh`] gives the request the cost that is to be expected. A refusal counts in
+    /// [`Store::utilisation`] of this handle's column family.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up the place in the queue, as with [`Lane::admit`].
-    pub fn admit(&self, operation: Operation, request: &Request) -> AdmitOwned {
-        self.lane(operation)
-            .admit_owned(&request.class(operation.class()))
+    pub fn admit(&self, operation: Operation, request: &Request) -> Admission {
+        self.admit_touching(operation, self.touched(), request)
+    }
+
+    /// The same for a call that touches these column families.
+    pub(crate) fn admit_touching(
+        &self,
+        operation: Operation,
+        touched: Touched,
+        request: &Request,
+    ) -> Admission {
+        Admission::new(self, operation, touched, request)
     }
 
     /// `request` at the cost that such an operation is to be expected to have in this column family. `size`
@@ -241,13 +265,28 @@ impl Store {
         }
     }
 
+    /// Waits for admission of a call that touches these column families.
     pub(crate) fn wait(
         &self,
         operation: Operation,
+        touched: Touched,
         request: &Request,
-    ) -> Result<OwnedPermit, StoreError> {
+    ) -> Result<StorePermit, StoreError> {
         let request = request.class(operation.class());
-        Ok(self.lane(operation).admit_blocking_owned(&request)?)
+        let (ledger, reads) = (&self.inner.ledger, operation.reads());
+        let offered_at = ledger.offered_at(touched, reads);
+        match self.lane(operation).admit_blocking_owned(&request) {
+            Ok(permit) => Ok(StorePermit::new(permit, offered_at)),
+            Err(rejected) => {
+                ledger.refused(touched, reads, rejected.reason());
+                Err(rejected.into())
+            }
+        }
+    }
+
+    /// The column family of this handle.
+    pub(crate) fn touched(&self) -> Touched {
+        Touched::one(self.family)
     }
 
     /// RocksDB's handle of the column family.
@@ -275,9 +314,9 @@ impl Store {
 }
 
 impl Family {
-    fn new(name: String) -> Self {
+    fn new(name: &str) -> Self {
         Self {
-            name,
+            name: name.to_owned(),
             points: Experience::default(),
             scans: Experience::default(),
         }
@@ -287,6 +326,43 @@ impl Family {
 impl Inner {
     pub(crate) fn db(&self) -> &DB {
         &self.db
+    }
+
+    pub(crate) const fn stall(&self) -> Option<&StallWatch> {
+        self.stall.as_ref()
+    }
+
+    pub(crate) const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn name_of(&self, family: usize) -> &str {
+        &self.families[family].name
+    }
+
+    /// Gives the permit back with what the work came to, and counts the call for those families.
+    pub(crate) fn finish<T>(
+        &self,
+        touched: Touched,
+        reads: bool,
+        permit: StorePermit,
+        done: Result<(T, u32), rocksdb::Error>,
+    ) -> Result<T, StoreError> {
+        let offered_at = permit.offered_at();
+        let (completion, served) = match &done {
+            Ok((_, cost)) => (Completion::success().cost(*cost), Served::Done),
+            Err(error) => {
+                let outcome = outcome(error);
+                let served = match outcome {
+                    Outcome::Overloaded => Served::Overloaded,
+                    _ => Served::Failed,
+                };
+                (Completion::new(outcome), served)
+            }
+        };
+        permit.finish(completion);
+        self.ledger.ended(touched, reads, offered_at, served);
+        Ok(done?.0)
     }
 
     /// RocksDB's handle of a column family.
@@ -350,26 +426,9 @@ fn open_database(path: &Path, options: &StoreOptions) -> Result<Arc<DB>, OpenErr
     )?))
 }
 
-/// Gives the permit back with what the work came to.
-pub(crate) fn finish<T>(
-    permit: OwnedPermit,
-    done: Result<(T, u32), rocksdb::Error>,
-) -> Result<T, StoreError> {
-    match done {
-        Ok((value, cost)) => {
-            permit.finish(Completion::success().cost(cost));
-            Ok(value)
-        }
-        Err(error) => {
-            permit.finish(Completion::new(outcome(&error)));
-            Err(StoreError::Rocks(error))
-        }
-    }
-}
-
 /// What a failure says of load. RocksDB reports a write that it would have to stall as `Incomplete`,
 /// and contention as `Busy`, `TimedOut` and `TryAgain`.
-pub(crate) fn outcome(error: &rocksdb::Error) -> Outcome {
+fn outcome(error: &rocksdb::Error) -> Outcome {
     match error.kind() {
         ErrorKind::Incomplete | ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::TryAgain => {
             Outcome::Overloaded

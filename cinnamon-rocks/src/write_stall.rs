@@ -34,6 +34,8 @@ const MEAN_SHARE: f64 = 1.0;
 /// the database's mutex, which writes take too, so it should not be more often than it must: memtables of
 /// RocksDB's size take seconds to fill.
 const PERIOD: Duration = Duration::from_millis(100);
+/// What was sampled is told to others for so long, as a store's report counts for its callers: the signal may be off.
+const STORAGE_VALID: Duration = cinnamon_signals::SLO_REPORT_VALID;
 
 /// How near RocksDB is to delaying and stopping writes: a signal.
 ///
@@ -92,6 +94,15 @@ struct Source {
     /// Held while RocksDB is read, so that [`StallWatch::detach`] can wait for that.
     db: Mutex<Weak<DB>>,
     level: Mutex<Option<StallLevel>>,
+    storage: Mutex<Storage>,
+}
+
+/// How far each column family was on its way to a stall, in the order in which they are watched.
+#[derive(Debug, Default)]
+struct Storage {
+    sampled_at: Option<Instant>,
+    /// 0..=1; nothing of one that could not be judged.
+    shares: Vec<Option<f64>>,
 }
 
 impl WriteStall {
@@ -112,6 +123,7 @@ impl WriteStall {
             source: Arc::new(Source {
                 db: Mutex::new(Arc::downgrade(db)),
                 level: Mutex::new(None),
+                storage: Mutex::default(),
             }),
             averaged_at: None,
         })
@@ -154,6 +166,14 @@ impl StallWatch {
     #[must_use]
     pub fn level(&self) -> Option<StallLevel> {
         lock(&self.source.level).clone()
+    }
+
+    /// How far this family, by its place among those that are watched, was on its way to a stall at the last sample:
+    /// 0.5 at its soft limit, 1 where RocksDB delays or stops writes. Nothing where that is not known, or not of late.
+    pub(crate) fn storage(&self, family: usize, now: Instant) -> Option<f64> {
+        let storage = lock(&self.source.storage);
+        let late = now.since(storage.sampled_at?) > STORAGE_VALID;
+        storage.shares.get(family).copied()?.filter(|_| !late)
     }
 
     /// Ends all reading, after a sample under way. From then on the signal holds nothing of the database, so
@@ -217,9 +237,12 @@ impl WriteStall {
         let dt_s = last.map_or(0.0, |last| now.nanos_since(last) as f64 * 1e-9);
         let of_database = StallGauges::of_database(db);
         let (mut worst, mut missing) = (None, None);
+        let mut shares = Vec::with_capacity(self.families.len());
         for family in &mut self.families {
             let gauges = of_database.with_family(db, &family.name);
-            match family.level(dt_s, &gauges) {
+            let level = family.level(dt_s, &gauges);
+            shares.push(level.as_ref().ok().map(StallLevel::share));
+            match level {
                 Ok(level) => {
                     if worst.as_ref().is_none_or(|worst| level.exceeds(worst)) {
                         worst = Some(level);
@@ -228,6 +251,10 @@ impl WriteStall {
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
+        *lock(&self.source.storage) = Storage {
+            sampled_at: Some(now),
+            shares,
+        };
         match (worst, missing) {
             (Some(worst), None) => Ok(worst),
             (Some(worst), Some(_)) if worst.pressure >= 1.0 => Ok(worst),

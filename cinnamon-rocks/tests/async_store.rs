@@ -50,7 +50,7 @@ struct Held {
     release: Sender<()>,
 }
 
-type Work = Box<dyn FnOnce(&Store, cinnamon_rocks::OwnedPermit) -> Result<u32, StoreError> + Send>;
+type Work = Box<dyn FnOnce(&Store, cinnamon_rocks::StorePermit) -> Result<u32, StoreError> + Send>;
 
 fn held() -> (Work, Held) {
     let (begin, began) = channel();

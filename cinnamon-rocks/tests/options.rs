@@ -3,7 +3,8 @@
 
 use cinnamon_core::{Authority, ClassSettings, LaneSettings, Limit, Mode, SignalSettings, Tier};
 use cinnamon_rocks::{
-    FOUND_LIMIT_MAX, FamilyOptions, OptionsError, StallTriggers, Store, StoreOptions, WRITE_STALL,
+    FOUND_LIMIT_MAX, FamilyOptions, OptionsError, SloOptions, StallTriggers, Store, StoreOptions,
+    WRITE_STALL,
 };
 
 const EXAMPLE: &str = include_str!("../examples/store.toml");
@@ -49,6 +50,10 @@ fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut triggers = StallTriggers::default();
     triggers.l0_slowdown = 12;
     orders.triggers = Some(triggers);
+    let [mut reads, mut writes] = [SloOptions::default(); 2];
+    (all.read_slo, all.write_slo) = (Some(reads), Some(writes));
+    (reads.target_us, writes.max_us) = (2_000, 250_000);
+    (orders.read_slo, orders.write_slo) = (Some(reads), Some(writes));
     all.families.push(orders);
     let mut write = LaneSettings::auto("write").scope("store");
     write.queue_len_max = Some(320);
@@ -92,6 +97,11 @@ fn a_misspelt_setting_is_named_with_its_line() {
             "unknown field `size`",
         ),
         ("[control]\nkpp = 1.0", "unknown field `kpp`"),
+        ("[read_slo]\ntarget_ms = 5", "unknown field `target_ms`"),
+        (
+            "[[families]]\nname = \"a\"\n[families.write_slo]\nmax = 5",
+            "unknown field `max`",
+        ),
         ("sync_writes = 1", "expected a boolean"),
         (
             "[[families]]\nwrite_buffer_bytes = 1",
@@ -180,6 +190,24 @@ fn settings_that_do_not_go_together_are_refused_with_both_names() {
         (
             "[control]\nkp = 7.5",
             "`control.kp` is 7.5 but must be between 0 and 5",
+        ),
+        (
+            "[read_slo]\ntarget_us = 0",
+            "`read_slo.target_us` is 0 but must be between 1 and 3599999999",
+        ),
+        (
+            "[read_slo]\ntarget_us = 500000",
+            "`read_slo.max_us` is 500000 but must be between 500001 and 3600000000",
+        ),
+        (
+            "[[families]]\nname = \"a\"\n[families.write_slo]\nmax_us = 3600000001",
+            "`families[0].write_slo.max_us` is 3600000001 but must be between 10001 and 3600000000",
+        ),
+        (
+            "[write_slo]\ntarget_us = 5000\n[[control.lanes]]\nname = \"read\"\n[[control.lanes]]\nname = \"write\"\n\
+             codel_target_us = 5000",
+            "`write_slo.target_us` is 5000 but must be over 5000, `control.lanes[1].codel_target_us`: its least \
+             important calls may wait for that long before the lane `write` takes it for an overload",
         ),
         (
             "background_jobs_max = 1",

@@ -4,10 +4,9 @@
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::AdmitOwned;
 use cinnamon_rocks::{
-    FamilyOptions, Operation, OwnedPermit, Reason, Request, Row, Scan, ScanError, ScanOptions,
-    Store, StoreError, StoreOptions, Tier,
+    Admission, FamilyOptions, Operation, Reason, Request, Row, Scan, ScanError, ScanOptions, Store,
+    StoreError, StoreOptions, StorePermit, Tier,
 };
 use tempfile::TempDir;
 
@@ -51,7 +50,7 @@ fn rest(scan: &mut Scan) -> Vec<Vec<u32>> {
         .collect()
 }
 
-fn granted(admit: &mut AdmitOwned) -> OwnedPermit {
+fn granted(admit: &mut Admission) -> StorePermit {
     match admit.poll_admit(Waker::noop()) {
         Poll::Ready(Ok(permit)) => Some(permit),
         _ => None,

@@ -10,8 +10,8 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use cinnamon_core::simulation::{Answer, Done, Offer, Policy};
-use cinnamon_core::{Instant as Time, KeyHash, OwnedPermit, Request};
-use cinnamon_rocks::{Operation, Store, StoreError};
+use cinnamon_core::{Instant as Time, KeyHash, Request};
+use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
@@ -261,7 +261,7 @@ impl Server {
         }
     }
 
-    fn run(&self, stats: &mut Stats, job: &Job, permit: Option<OwnedPermit>) {
+    fn run(&self, stats: &mut Stats, job: &Job, permit: Option<StorePermit>) {
         let arrival = &job.arrival;
         let done = act(&self.store, arrival, permit, &job.body);
         self.served.fetch_add(1, Ordering::Relaxed);
@@ -303,7 +303,7 @@ fn request(arrival: &Arrival) -> (Operation, Request) {
 fn act(
     store: &Store,
     arrival: &Arrival,
-    permit: Option<OwnedPermit>,
+    permit: Option<StorePermit>,
     body: &[u8],
 ) -> Result<u64, StoreError> {
     match arrival.action {

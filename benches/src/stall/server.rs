@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{Mode, OwnedPermit, Reason, Request};
-use cinnamon_rocks::{Operation, Store, StoreError};
+use cinnamon_core::{Mode, Reason, Request};
+use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    fn run(&self, stats: &mut Stats, arrival: &Arrival, permit: Option<OwnedPermit>) {
+    fn run(&self, stats: &mut Stats, arrival: &Arrival, permit: Option<StorePermit>) {
         let done = match arrival.kind {
             Kind::Read => get(&self.store, arrival, permit),
             Kind::Write => put(&self.store, arrival, permit),
@@ -211,7 +211,7 @@ fn request(arrival: &Arrival) -> (Operation, Request) {
     }
 }
 
-fn get(store: &Store, arrival: &Arrival, permit: Option<OwnedPermit>) -> Result<(), StoreError> {
+fn get(store: &Store, arrival: &Arrival, permit: Option<StorePermit>) -> Result<(), StoreError> {
     let key = arrival.key.to_be_bytes();
     let value = match permit {
         Some(permit) => store.get_with(permit, &key),
@@ -220,7 +220,7 @@ fn get(store: &Store, arrival: &Arrival, permit: Option<OwnedPermit>) -> Result<
     value.map(drop)
 }
 
-fn put(store: &Store, arrival: &Arrival, permit: Option<OwnedPermit>) -> Result<(), StoreError> {
+fn put(store: &Store, arrival: &Arrival, permit: Option<StorePermit>) -> Result<(), StoreError> {
     let key = arrival.key.to_be_bytes();
     let mut value = [0; VALUE_BYTES];
     load::fill(&mut value, arrival.caller ^ arrival.key << 32);

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use cinnamon_core::{Mode, OwnedPermit, Rejected, Request};
-use cinnamon_rocks::{Operation, Store, StoreError};
+use cinnamon_core::{Mode, Rejected, Request};
+use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
@@ -263,7 +263,7 @@ fn run_unasked(store: &Store, request: &Request, job: &Job) -> Result<(), StoreE
     }
 }
 
-fn run_with(store: &Store, permit: OwnedPermit, job: &Job) -> Result<(), StoreError> {
+fn run_with(store: &Store, permit: StorePermit, job: &Job) -> Result<(), StoreError> {
     match job.arrival.action {
         Action::Scan { from, rows } => store.scan_with(permit, &from.to_be_bytes(), rows).map(drop),
         Action::Put { key } => store.put_with(permit, &key.to_be_bytes(), &job.body[..ROW_BYTES]),

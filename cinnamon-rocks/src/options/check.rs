@@ -26,6 +26,7 @@ impl StoreOptions {
             )
             .map_err(of_family)?;
         }
+        self.check_slos()?;
         self.check_together()?;
         let mut settings = self.control.clone();
         settings.lanes = self.lanes()?;
@@ -84,6 +85,37 @@ impl StoreOptions {
             });
         }
         self.check_memory()
+    }
+
+    /// The promises: each by itself, and beside the wait that a lane is told to take for no overload.
+    fn check_slos(&self) -> Result<(), ConfigError> {
+        let own = self.families.iter().enumerate().map(|(i, family)| {
+            let path = format!("families[{i}].");
+            (path, [family.read_slo, family.write_slo])
+        });
+        let all = std::iter::once((String::new(), [self.read_slo, self.write_slo])).chain(own);
+        for (path, slos) in all {
+            for (lane, slo) in [READ, WRITE].into_iter().zip(slos) {
+                let Some(slo) = slo else { continue };
+                let path = format!("{path}{lane}_slo");
+                slo.check(&path)?;
+                let lanes = self.control.lanes.iter().enumerate();
+                let mut given = lanes.filter(|(_, given)| given.name == lane);
+                let wait = given.find_map(|(i, given)| Some((i, given.codel_target_us?)));
+                // Promises would be broken before anybody is refused.
+                if let Some((i, wait_us)) = wait.filter(|(_, wait_us)| *wait_us >= slo.target_us) {
+                    return Err(ConfigError::OutOfBounds {
+                        setting: format!("{path}.target_us"),
+                        value: slo.target_us.to_string(),
+                        bound: format!(
+                            "over {wait_us}, `control.lanes[{i}].codel_target_us`: its least important calls may wait \
+                             for that long before the lane `{lane}` takes it for an overload"
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Memtables, all of which may be full at once, and the block cache.

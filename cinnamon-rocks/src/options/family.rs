@@ -5,7 +5,7 @@ use std::path::Path;
 use cinnamon_core::ConfigError;
 use serde::{Deserialize, Serialize};
 
-use super::StoreOptions;
+use super::{SloOptions, StoreOptions};
 use crate::error::OpenError;
 use crate::write_stall::StallTriggers;
 
@@ -33,6 +33,13 @@ pub struct FamilyOptions {
     /// the defaults of [`StallTriggers`].
     #[serde(default)]
     pub triggers: Option<StallTriggers>,
+    /// What its reads are promised. Default (`None`): [`StoreOptions::read_slo`]; of those given, what a file leaves out
+    /// stands at the defaults of [`SloOptions`].
+    #[serde(default)]
+    pub read_slo: Option<SloOptions>,
+    /// What its writes are promised. Default (`None`): [`StoreOptions::write_slo`].
+    #[serde(default)]
+    pub write_slo: Option<SloOptions>,
 }
 
 impl FamilyOptions {
@@ -43,6 +50,8 @@ impl FamilyOptions {
             name: name.to_owned(),
             write_buffer_bytes: None,
             triggers: None,
+            read_slo: None,
+            write_slo: None,
         }
     }
 }
@@ -69,6 +78,17 @@ impl StoreOptions {
         let named = self.families.iter().enumerate().map(|(i, family)| {
             let (triggers, bytes) = self.of_family(family);
             (format!("families[{i}]."), triggers, bytes)
+        });
+        std::iter::once(default).chain(named)
+    }
+
+    /// The names of all column families, and what their reads and their writes are promised.
+    pub(crate) fn slos(&self) -> impl Iterator<Item = (&str, [Option<SloOptions>; 2])> {
+        let default = (DEFAULT_FAMILY, [self.read_slo, self.write_slo]);
+        let named = self.families.iter().map(|family| {
+            let reads = family.read_slo.or(self.read_slo);
+            let writes = family.write_slo.or(self.write_slo);
+            (family.name.as_str(), [reads, writes])
         });
         std::iter::once(default).chain(named)
     }

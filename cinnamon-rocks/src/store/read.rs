@@ -1,11 +1,12 @@
 //! Reading: one key, many keys, some rows.
 
-use cinnamon_core::{OwnedPermit, Request};
+use cinnamon_core::Request;
 
-use super::{Row, Store, finish};
+use super::{Row, Store};
 use crate::cost::{Meter, scan_cost};
 use crate::error::StoreError;
 use crate::operation::Operation;
+use crate::permit::StorePermit;
 
 impl Store {
     /// The value of `key`.
@@ -15,7 +16,7 @@ impl Store {
     /// Refused, closed, or RocksDB failed.
     pub fn get(&self, request: &Request, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         let request = self.weigh(Operation::Get, 1, request);
-        let permit = self.wait(Operation::Get, &request)?;
+        let permit = self.wait(Operation::Get, self.touched(), &request)?;
         self.get_with(permit, key)
     }
 
@@ -31,7 +32,7 @@ impl Store {
         keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let request = self.weigh(Operation::MultiGet, number(keys.len()), request);
-        let permit = self.wait(Operation::MultiGet, &request)?;
+        let permit = self.wait(Operation::MultiGet, self.touched(), &request)?;
         self.multi_get_with(permit, keys)
     }
 
@@ -46,7 +47,7 @@ impl Store {
     /// Refused, closed, or RocksDB failed.
     pub fn scan(&self, request: &Request, from: &[u8], limit: u32) -> Result<Vec<Row>, StoreError> {
         let request = self.weigh(Operation::Scan, limit, request);
-        let permit = self.wait(Operation::Scan, &request)?;
+        let permit = self.wait(Operation::Scan, self.touched(), &request)?;
         self.scan_with(permit, from, limit)
     }
 
@@ -55,7 +56,11 @@ impl Store {
     /// # Errors
     ///
     /// When RocksDB failed.
-    pub fn get_with(&self, permit: OwnedPermit, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn get_with(
+        &self,
+        permit: impl Into<StorePermit>,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         let family = self.handle()?;
         let meter = Meter::start();
         let value = self.inner.db.get_cf(family, key);
@@ -63,7 +68,7 @@ impl Store {
         if value.is_ok() {
             self.learn_points(1, cost);
         }
-        finish(permit, value.map(|value| (value, cost)))
+        self.finish_read(permit, value.map(|value| (value, cost)))
     }
 
     /// [`Store::multi_get`] with a permit from [`Store::admit`].
@@ -73,7 +78,7 @@ impl Store {
     /// When RocksDB failed for one of the keys.
     pub fn multi_get_with<K: AsRef<[u8]>>(
         &self,
-        permit: OwnedPermit,
+        permit: impl Into<StorePermit>,
         keys: &[K],
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let family = self.handle()?;
@@ -88,7 +93,7 @@ impl Store {
         if values.is_ok() {
             self.learn_points(number(keys.len()), cost);
         }
-        finish(permit, values.map(|values| (values, cost)))
+        self.finish_read(permit, values.map(|values| (values, cost)))
     }
 
     /// [`Store::scan`] with a permit from [`Store::admit`].
@@ -98,7 +103,7 @@ impl Store {
     /// When RocksDB failed.
     pub fn scan_with(
         &self,
-        permit: OwnedPermit,
+        permit: impl Into<StorePermit>,
         from: &[u8],
         limit: u32,
     ) -> Result<Vec<Row>, StoreError> {
@@ -124,7 +129,17 @@ impl Store {
         if rows.is_ok() {
             self.learn_scan(scan_cost(limit), cost);
         }
-        finish(permit, rows.map(|rows| (rows, cost)))
+        self.finish_read(permit, rows.map(|rows| (rows, cost)))
+    }
+
+    /// Gives the permit back with what the work came to.
+    fn finish_read<T>(
+        &self,
+        permit: impl Into<StorePermit>,
+        done: Result<(T, u32), rocksdb::Error>,
+    ) -> Result<T, StoreError> {
+        let touched = self.touched();
+        self.inner.finish(touched, true, permit.into(), done)
     }
 }
 

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cinnamon_core::{OwnedPermit, Request};
+use cinnamon_core::Request;
 use rocksdb::WriteBatch;
 
-use super::{Inner, Store, finish};
+use super::{Inner, Store};
 use crate::cost::{batch_cost, write_cost};
 use crate::error::StoreError;
 use crate::operation::Operation;
+use crate::permit::StorePermit;
+use crate::utilisation::Touched;
 
 /// Writes that take place all or none, over any column families of one store. Made by [`Store::batch`].
 #[must_use = "a batch does nothing until it is written"]
@@ -18,6 +20,8 @@ pub struct Batch {
     writes: WriteBatch,
     operations: u32,
     bytes: usize,
+    /// The column families that it writes to.
+    touched: Touched,
     /// What was wrong with the first write that could not be taken.
     fault: Option<StoreError>,
 }
@@ -29,7 +33,11 @@ impl Store {
     ///
     /// Refused, closed, or RocksDB failed.
     pub fn put(&self, request: &Request, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        let permit = self.wait(Operation::Put, &request.cost(put_cost(key, value)))?;
+        let permit = self.wait(
+            Operation::Put,
+            self.touched(),
+            &request.cost(put_cost(key, value)),
+        )?;
         self.put_with(permit, key, value)
     }
 
@@ -39,7 +47,7 @@ impl Store {
     ///
     /// Refused, closed, or RocksDB failed.
     pub fn delete(&self, request: &Request, key: &[u8]) -> Result<(), StoreError> {
-        let permit = self.wait(Operation::Delete, request)?;
+        let permit = self.wait(Operation::Delete, self.touched(), request)?;
         self.delete_with(permit, key)
     }
 
@@ -50,6 +58,7 @@ impl Store {
             writes: WriteBatch::default(),
             operations: 0,
             bytes: 0,
+            touched: Touched::default(),
             fault: None,
         }
     }
@@ -62,7 +71,7 @@ impl Store {
     /// Refused, closed, or RocksDB failed; or the batch names a column family of another store.
     pub fn write(&self, request: &Request, batch: Batch) -> Result<(), StoreError> {
         let batch = self.checked(batch)?;
-        let permit = self.wait(Operation::Batch, &batch.weigh(request))?;
+        let permit = self.wait(Operation::Batch, batch.touched, &batch.weigh(request))?;
         self.write_with(permit, batch)
     }
 
@@ -73,7 +82,7 @@ impl Store {
     /// When RocksDB failed.
     pub fn put_with(
         &self,
-        permit: OwnedPermit,
+        permit: impl Into<StorePermit>,
         key: &[u8],
         value: &[u8],
     ) -> Result<(), StoreError> {
@@ -82,7 +91,11 @@ impl Store {
         let put = inner
             .db
             .put_cf_opt(family, key, value, &inner.write_options);
-        finish(permit, put.map(|()| ((), put_cost(key, value))))
+        self.finish_write(
+            self.touched(),
+            permit,
+            put.map(|()| ((), put_cost(key, value))),
+        )
     }
 
     /// [`Store::delete`] with a permit from [`Store::admit`].
@@ -90,11 +103,15 @@ impl Store {
     /// # Errors
     ///
     /// When RocksDB failed.
-    pub fn delete_with(&self, permit: OwnedPermit, key: &[u8]) -> Result<(), StoreError> {
+    pub fn delete_with(
+        &self,
+        permit: impl Into<StorePermit>,
+        key: &[u8],
+    ) -> Result<(), StoreError> {
         let family = self.handle()?;
         let inner = &self.inner;
         let delete = inner.db.delete_cf_opt(family, key, &inner.write_options);
-        finish(permit, delete.map(|()| ((), 1)))
+        self.finish_write(self.touched(), permit, delete.map(|()| ((), 1)))
     }
 
     /// [`Store::write`] with a permit from [`Store::admit`], asked for with [`Operation::Batch`].
@@ -102,12 +119,26 @@ impl Store {
     /// # Errors
     ///
     /// When RocksDB failed, or the batch names a column family of another store.
-    pub fn write_with(&self, permit: OwnedPermit, batch: Batch) -> Result<(), StoreError> {
+    pub fn write_with(
+        &self,
+        permit: impl Into<StorePermit>,
+        batch: Batch,
+    ) -> Result<(), StoreError> {
         let batch = self.checked(batch)?;
-        let cost = batch.cost();
+        let (cost, touched) = (batch.cost(), batch.touched);
         let inner = &self.inner;
         let written = inner.db.write_opt(batch.writes, &inner.write_options);
-        finish(permit, written.map(|()| ((), cost)))
+        self.finish_write(touched, permit, written.map(|()| ((), cost)))
+    }
+
+    /// Gives the permit back with what the work came to.
+    fn finish_write(
+        &self,
+        touched: Touched,
+        permit: impl Into<StorePermit>,
+        done: Result<((), u32), rocksdb::Error>,
+    ) -> Result<(), StoreError> {
+        self.inner.finish(touched, false, permit.into(), done)
     }
 
     pub(crate) fn checked(&self, mut batch: Batch) -> Result<Batch, StoreError> {
@@ -158,6 +189,10 @@ impl Batch {
         request.cost(self.cost())
     }
 
+    pub(crate) const fn touched(&self) -> Touched {
+        self.touched
+    }
+
     fn cost(&self) -> u32 {
         batch_cost(self.operations, self.bytes, self.store.operations_per_unit)
     }
@@ -175,6 +210,7 @@ impl Batch {
         match self.store.handle(family.family) {
             Ok(handle) => {
                 write(&mut self.writes, handle);
+                self.touched.add(family.family);
                 self.operations = self.operations.saturating_add(1);
                 self.bytes = self.bytes.saturating_add(bytes);
             }

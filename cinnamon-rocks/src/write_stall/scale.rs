@@ -151,6 +151,11 @@ impl StallLevel {
         }
     }
 
+    /// How far it is on the way to where RocksDB delays writes, 0..=1.
+    pub(crate) fn share(&self) -> f64 {
+        (self.pressure / DELAYED).clamp(0.0, 1.0)
+    }
+
     /// Whether this one is worse off than `other`.
     pub(crate) fn exceeds(&self, other: &Self) -> bool {
         (self.pressure, self.cause) > (other.pressure, other.cause)
