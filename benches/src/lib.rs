@@ -6,6 +6,7 @@
 
 pub mod alerts;
 pub mod endpoint;
+pub mod fair;
 pub mod limits;
 pub mod sim;
 pub mod top;

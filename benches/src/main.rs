@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use cinnamon_lab::{alerts, limits, sim, top};
+use cinnamon_lab::{alerts, fair, limits, sim, top};
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -44,6 +44,10 @@ enum Command {
     ///
     /// Exits with 0 when Auto held every bar and the controls failed, 1 when not, 2 when there is no outcome.
     Limits(limits::Options),
+    /// One caller does what it should not, in virtual time: who pays?
+    ///
+    /// Exits with 0 when every bar was held and every control failed, 1 when not, 2 when there is no outcome.
+    Fair(fair::Options),
     /// Drive a controller through trouble in virtual time: does the one alert fire that should?
     ///
     /// Needs `promtool`. Exits with 0 when exactly the alerts fired that should, 1 when not, 2 when there is no outcome.
@@ -88,6 +92,10 @@ const EXPERIMENTS: &[(&str, &str)] = &[
         "finds the number of slots, beside the limiters that are measured against",
     ),
     (
+        "fair",
+        "hot keys, floods, lying tags and retry storms: sees that nobody else pays",
+    ),
+    (
         "alerts",
         "makes every alert of docs/alerts.yml fire, and sees that no other does",
     ),
@@ -124,6 +132,7 @@ fn main() -> ExitCode {
         }
         Command::Sim(options) => sim::command::main(&options),
         Command::Limits(options) => limits::main(&options),
+        Command::Fair(options) => fair::main(&options),
         Command::Alerts(options) => alerts::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),

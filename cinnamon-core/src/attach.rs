@@ -45,8 +45,8 @@ pub(crate) fn attach(
 
 /// The same for signals that live elsewhere.
 #[cfg(feature = "test-util")]
-pub(crate) fn supervise_all<S: Signal>(
-    signals: &[S],
+pub(crate) fn supervise_all<'a>(
+    signals: impl Iterator<Item = &'a dyn Signal>,
     config: &Config,
 ) -> Result<Vec<Supervised>, ConfigError> {
     let mut names: Vec<String> = Vec::new();

@@ -22,7 +22,7 @@ use crate::metrics::LaneSnapshot;
 use crate::observer::{FinishEvent, OfferAnswer, OfferEvent, StartEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
 use crate::priority::{KeyHash, Rank, Tier};
-use crate::request::{Class, Request};
+use crate::request::Request;
 use crate::retry::Advice;
 use crate::signal::Mode;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
@@ -368,19 +368,7 @@ impl Lane {
     fn tell_finish(&self, held: Duration, ticket: &Ticket, done: Option<Completion>) {
         let observers = self.shared.observers();
         if !observers.is_empty() && !ticket.nested {
-            let event = FinishEvent {
-                lane: self.index,
-                priority: ticket.rank.priority(),
-                class: Class(ticket.class),
-                tenant: ticket.tenant,
-                key: ticket.key,
-                bytes: ticket.bytes,
-                estimated_cost: ticket.cost,
-                cost: done.and_then(|done| done.cost),
-                outcome: done.map(|done| done.outcome),
-                waited: Duration::from_nanos(ticket.waited_ns),
-                service_time: held,
-            };
+            let event = FinishEvent::new(self.index, ticket, done, held);
             observers.tell(|observer| observer.on_finish(&event));
         }
     }

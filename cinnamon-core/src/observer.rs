@@ -4,8 +4,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::effects::Offered;
-use crate::permit::Outcome;
+use crate::effects::{Offered, Ticket};
+use crate::permit::{Completion, Outcome};
 use crate::priority::Priority;
 use crate::request::{Class, Request, Tenant};
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -96,6 +96,29 @@ pub struct FinishEvent {
     pub waited: Duration,
     /// How long it ran.
     pub service_time: Duration,
+}
+
+impl FinishEvent {
+    pub(crate) fn new(
+        lane: usize,
+        ticket: &Ticket,
+        done: Option<Completion>,
+        service_time: Duration,
+    ) -> Self {
+        Self {
+            lane,
+            priority: ticket.rank.priority(),
+            class: Class(ticket.class),
+            tenant: ticket.tenant,
+            key: ticket.key,
+            bytes: ticket.bytes,
+            estimated_cost: ticket.cost,
+            cost: done.and_then(|done| done.cost),
+            outcome: done.map(|done| done.outcome),
+            waited: Duration::from_nanos(ticket.waited_ns),
+            service_time,
+        }
+    }
 }
 
 /// The observers of a controller.

@@ -36,8 +36,8 @@ pub use policy::{Answer, Done, Offer, Policy, View};
 pub use report::{End, Fate, PhaseReport, Report, Witness};
 pub use rng::Rng;
 pub use scenario::{
-    Arrivals, Burst, Clients, Deadline, Ends, Keys, Pauses, Phase, Scenario, Service, Shape,
-    Slowness, Tell, Work, Writes,
+    Arrivals, Burst, Clients, Deadline, Ends, Heed, KeySpace, Keys, Pauses, Phase, Scenario,
+    Service, Shape, Slowness, Tell, TenantLoad, Work, Writes,
 };
 pub use store::Speed;
 

@@ -502,6 +502,7 @@ impl Steering {
             newest_first: self.codel.newest_first(),
             binding: "nothing",
             signal: None,
+            throttled: 0,
         }
     }
 

@@ -145,15 +145,15 @@ fn what_claims_too_much_runs_lower_and_it_can_be_seen_who_does() {
         at_t0 += u32::from(offer(A, Tier::T0) == Tier::T0);
     }
     assert_eq!(
-        at_t0, 110,
-        "ten a second, and a second's worth at the start"
+        at_t0, 101,
+        "ten a second, and a tenth of a second's worth at the start"
     );
     assert_eq!(offer(B, Tier::T0), Tier::T3);
     assert_eq!(offer(B, Tier::T5), Tier::T5);
     let it = figures(&controller, A);
     assert_eq!(
         (it.claimed_cost, it.demoted_cost),
-        ([1_000, 0, 0, 0, 0, 0], 890)
+        ([1_000, 0, 0, 0, 0, 0], 899)
     );
     assert_eq!(it.capped, 0, "demoted, not refused");
     assert_eq!(figures(&controller, B).claimed_cost, [1, 0, 0, 0, 0, 1]);

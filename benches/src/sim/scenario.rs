@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use cinnamon_core::simulation::{
-    Arrivals, Burst, Clients, Deadline, Keys, Pauses, Phase, Plant, Scenario, Service, Shape,
-    Slowness, Work, Writes,
+    Arrivals, Burst, Clients, Deadline, KeySpace, Keys, Pauses, Phase, Plant, Scenario, Service,
+    Shape, Slowness, TenantLoad, Work, Writes,
 };
 use cinnamon_core::{ConfigError, TIERS};
 use serde::Deserialize;
@@ -98,6 +98,11 @@ pub struct File {
     alternate: Option<AlternateFile>,
     #[serde(default)]
     keys: Keys,
+    /// Whose requests they are.
+    #[serde(default)]
+    tenants: Vec<TenantLoad>,
+    #[serde(default)]
+    key_space: Option<KeySpace>,
     #[serde(default)]
     arrivals: Arrivals,
     #[serde(default)]
@@ -156,6 +161,10 @@ struct PhaseFile {
     parallelism: f64,
     #[serde(default = "one")]
     low_tiers: f64,
+    #[serde(default)]
+    tenants: Vec<f64>,
+    #[serde(default)]
+    hot: f64,
     #[serde(default)]
     mix: Option<[f64; TIERS]>,
     #[serde(default)]
@@ -366,6 +375,8 @@ impl Named {
             parallelism: phase.parallelism,
             low_tiers: phase.low_tiers,
             mix: phase.mix,
+            tenants: phase.tenants.clone(),
+            hot: phase.hot,
         });
         let defaults = Scenario::default();
         let run = Scenario {
@@ -381,6 +392,8 @@ impl Named {
             mix: file.mix.unwrap_or(defaults.mix),
             alternate: file.alternate.as_ref().map(|a| (a.every_s, a.mix)),
             keys: file.keys,
+            tenants: file.tenants.clone(),
+            key_space: file.key_space,
             arrivals: file.arrivals,
             bursts: file.bursts.clone(),
             clients: file.clients,

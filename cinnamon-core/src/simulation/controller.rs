@@ -1,21 +1,28 @@
 //! The real engine as a policy.
 
+use std::fmt;
+
 use crate::admission::Admission;
 use crate::attach::supervise_all;
 use crate::clock::Instant;
 use crate::config::{Config, ConfigError, LaneSettings, Settings};
 use crate::control::tick_interval_ns;
 use crate::effects::{Effect, Offered, Ticket};
-use crate::metrics::LaneSnapshot;
+use crate::metrics::{LaneSnapshot, TenantSnapshot};
+use crate::observer::{FinishEvent, Observer, Observers, OfferAnswer, OfferEvent};
 use crate::permit::Completion;
 use crate::priority::Rank;
 use crate::queue::WaiterId;
+use crate::retry::Retry;
 use crate::sampler::{SLOW_MIN_NS, SLOW_PERIODS};
 use crate::signal::selector::{LaneFlow, Selector};
-use crate::signal::{Mode, Reading, SignalFault, SignalSnapshot};
+use crate::signal::{
+    LaneView, Mode, Reading, Signal, SignalFault, SignalSnapshot, View as SignalsView, Who,
+};
 use crate::simulation::plant::PlantSignal;
 use crate::simulation::policy::{Answer, Done, Offer, Policy, View};
 use crate::steering::Parts;
+use crate::sync::Arc;
 use crate::verdict::Binding;
 
 /// A fault to put into the law on purpose: what a measuring stick must be able to see.
@@ -43,6 +50,10 @@ pub struct VirtualController {
     lanes: Vec<VirtualLane>,
     selector: Selector,
     samples: Vec<Sample>,
+    own: Vec<Own>,
+    observers: Observers,
+    /// Of what was refused, by token.
+    advice: Vec<Option<Retry>>,
     defect: Option<Defect>,
     next_tick: Instant,
     last_tick: Instant,
@@ -59,6 +70,19 @@ struct VirtualLane {
     threshold: Rank,
     flow: LaneFlow,
     bound: Binding,
+}
+
+/// A signal as an embedder would give it, sampled with the ticks.
+struct Own {
+    signal: Box<dyn Signal>,
+    period_ns: u64,
+    due: Instant,
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.signal.name())
+    }
 }
 
 /// A signal and the sample of it that is under way.
@@ -120,6 +144,9 @@ impl VirtualController {
             lanes,
             config,
             samples: Vec::new(),
+            own: Vec::new(),
+            observers: Observers::default(),
+            advice: Vec::new(),
             defect,
             next_tick: Instant::ZERO,
             last_tick: Instant::ZERO,
@@ -127,6 +154,48 @@ impl VirtualController {
             frozen: None,
             effects: Vec::new(),
         })
+    }
+
+    /// Gives it signals and observers as an embedder would, instead of the scenario's plants, which then lie.
+    ///
+    /// # Errors
+    ///
+    /// When a signal is not what it must be.
+    pub fn watched_by(
+        mut self,
+        signals: Vec<Box<dyn Signal>>,
+        observers: Vec<Arc<dyn Observer>>,
+    ) -> Result<Self, ConfigError> {
+        let supervised = supervise_all(signals.iter().map(|signal| &**signal), &self.config)?;
+        let own = |(signal, period_ns)| Own {
+            signal,
+            period_ns,
+            due: Instant::ZERO,
+        };
+        let periods = supervised.iter().map(|signal| signal.profile().period_ns());
+        self.own = signals.into_iter().zip(periods).map(own).collect();
+        self.selector = Selector::new(supervised, self.lanes.len());
+        self.observers = Observers::new(observers);
+        Ok(self)
+    }
+
+    /// Who is throttled: whom, the rate, and the signal's index.
+    #[must_use]
+    pub fn throttles(&self) -> Vec<(Who, f64, usize)> {
+        let throttles = self.selector.throttles();
+        throttles.map(|of| (of.who, of.per_s, of.signal)).collect()
+    }
+
+    /// What tenants claimed of a lane, by index.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such lane.
+    #[must_use]
+    pub fn tenants(&self, lane: usize) -> Vec<TenantSnapshot> {
+        self.lanes[lane]
+            .admission
+            .tenant_figures(&self.config.lanes[lane].name)
     }
 
     /// What can be seen of the first lane.
@@ -167,6 +236,16 @@ impl VirtualController {
             .lane(LaneSettings::new("write", write_slots).scope("store"))
     }
 
+    fn signals_view(&self) -> SignalsView {
+        let lanes = self.lanes.iter().zip(&self.config.lanes);
+        let view = |(lane, settings): (&VirtualLane, &LaneSettings)| {
+            let mut view = LaneView::new(&settings.name, &settings.scope);
+            lane.admission.show(&mut view);
+            view
+        };
+        SignalsView::of(lanes.map(view).collect())
+    }
+
     /// As a waiter kicks the control thread out of its long sleep.
     fn kick(&mut self, now: Instant) {
         if self.idle {
@@ -176,6 +255,19 @@ impl VirtualController {
     }
 
     fn sample(&mut self, now: Instant) {
+        if self.own.iter().any(|own| own.due <= now) {
+            let view = self.signals_view();
+            for (index, own) in self
+                .own
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, own)| own.due <= now)
+            {
+                own.due = now.after_nanos(own.period_ns);
+                let reading = own.signal.sample(now, &view);
+                self.selector.read(index, now, now, Ok(reading));
+            }
+        }
         for (index, sample) in self.samples.iter_mut().enumerate() {
             if sample.pending.is_none() && sample.due <= now {
                 let (at, answer) = sample.signal.ask(now);
@@ -215,7 +307,16 @@ impl VirtualLane {
 impl Policy for VirtualController {
     fn offer(&mut self, now: Instant, offer: &Offer) -> Answer {
         let lane = &mut self.lanes[offer.lane];
-        match lane.admission.offer(now, &offer.request, Some(offer.token)) {
+        let offered = lane.admission.offer(now, &offer.request, Some(offer.token));
+        if !self.observers.is_empty() {
+            let event = OfferEvent {
+                lane: offer.lane,
+                request: &offer.request,
+                answer: OfferAnswer::of(&offered),
+            };
+            self.observers.tell(|observer| observer.on_offer(&event));
+        }
+        match offered {
             Offered::Admitted(ticket) => {
                 *VirtualLane::entry(&mut lane.tickets, offer.token) = Some(ticket);
                 if lane.admission.waits_in_shadow() {
@@ -228,7 +329,10 @@ impl Policy for VirtualController {
                 self.kick(now);
                 Answer::Wait
             }
-            Offered::Rejected(rejected) => Answer::Refuse(rejected.reason()),
+            Offered::Rejected(rejected) => {
+                *VirtualLane::entry(&mut self.advice, offer.token) = Some(rejected.retry());
+                Answer::Refuse(rejected.reason())
+            }
         }
     }
 
@@ -240,13 +344,18 @@ impl Policy for VirtualController {
     }
 
     fn finish(&mut self, now: Instant, token: u32, done: Done) {
-        for lane in &mut self.lanes {
+        for (index, lane) in self.lanes.iter_mut().enumerate() {
             if let Some(ticket) = VirtualLane::entry(&mut lane.tickets, token).take() {
                 let told = done.outcome.map(|outcome| {
                     let told = Completion::new(outcome);
                     done.cost.map_or(told, |cost| told.cost(cost))
                 });
                 lane.admission.finish(now, &ticket, told);
+                if !self.observers.is_empty() {
+                    let held = lane.admission.held(&ticket);
+                    let event = FinishEvent::new(index, &ticket, told, held);
+                    self.observers.tell(|observer| observer.on_finish(&event));
+                }
             }
         }
     }
@@ -309,7 +418,11 @@ impl Policy for VirtualController {
                             *VirtualLane::entry(&mut lane.tickets, effect.token) = Some(ticket);
                             Answer::Run
                         }
-                        Err(rejected) => Answer::Refuse(rejected.reason()),
+                        Err(rejected) => {
+                            *VirtualLane::entry(&mut self.advice, effect.token) =
+                                Some(rejected.retry());
+                            Answer::Refuse(rejected.reason())
+                        }
                     },
                 ));
             }
@@ -317,7 +430,13 @@ impl Policy for VirtualController {
     }
 
     fn attach(&mut self, signals: Vec<PlantSignal>) -> Result<(), ConfigError> {
-        let supervised = supervise_all(&signals, &self.config)?;
+        if !self.own.is_empty() {
+            return Ok(());
+        }
+        let supervised = supervise_all(
+            signals.iter().map(|signal| signal as &dyn Signal),
+            &self.config,
+        )?;
         let sample = |(signal, period_ns)| Sample {
             signal,
             period_ns,
@@ -330,6 +449,10 @@ impl Policy for VirtualController {
         Ok(())
     }
 
+    fn retry(&self, token: u32) -> Option<Retry> {
+        self.advice.get(token as usize).copied().flatten()
+    }
+
     fn view(&self) -> View {
         let lane = &self.lanes[0];
         View {
@@ -337,6 +460,7 @@ impl Policy for VirtualController {
                 Binding::Signal { index } => Some(index),
                 _ => None,
             },
+            throttled: self.selector.throttles().count(),
             ..lane.admission.view()
         }
     }

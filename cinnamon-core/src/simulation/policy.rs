@@ -8,6 +8,7 @@ use crate::config::ConfigError;
 use crate::permit::Outcome;
 use crate::priority::{Priority, Tier};
 use crate::request::Request;
+use crate::retry::Retry;
 use crate::simulation::plant::PlantSignal;
 use crate::verdict::Reason;
 
@@ -78,6 +79,8 @@ pub struct View {
     pub binding: &'static str,
     /// The signal that does, by index.
     pub signal: Option<u8>,
+    /// How many culprits are throttled.
+    pub throttled: usize,
 }
 
 impl Default for View {
@@ -94,6 +97,7 @@ impl Default for View {
             newest_first: false,
             binding: "nothing",
             signal: None,
+            throttled: 0,
         }
     }
 }
@@ -120,6 +124,11 @@ pub trait Policy: Debug + Send {
     /// Moves what waiters must be told into `out`: a token each, with [`Answer::Run`] or
     /// [`Answer::Refuse`]. Called after every other call.
     fn take_answers(&mut self, out: &mut Vec<(u32, Answer)>);
+
+    /// What it told the request of this token, which it has just refused, of trying again.
+    fn retry(&self, _token: u32) -> Option<Retry> {
+        None
+    }
 
     /// Gives it the scenario's signals, before anything happens. A policy without signals lets them lie.
     ///

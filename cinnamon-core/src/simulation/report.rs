@@ -35,6 +35,12 @@ pub struct Fate {
     pub priority: Priority,
     /// The lane it was for, by index.
     pub lane: u8,
+    /// Whose it was, by place in the scenario.
+    pub tenant: Option<u16>,
+    /// Its key.
+    pub key: u64,
+    /// Whether that is the one that comes on top of the others.
+    pub hot: bool,
     /// When it first arrived.
     pub arrived_at: Instant,
     /// When this attempt was made.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, within};
-use crate::priority::{PRIORITIES, TIERS};
+use crate::priority::{PRIORITIES, TIERS, Tier};
 use crate::simulation::plant::Plant;
 use crate::simulation::policy::Policy;
 use crate::simulation::report::{Report, Witness};
@@ -153,6 +153,10 @@ pub struct Phase {
     pub low_tiers: f64,
     /// Share of offers per tier at `low_tiers` 1, if other than the scenario's.
     pub mix: Option<[f64; TIERS]>,
+    /// Multiple of each tenant's offers, in the scenario's order; 1 where the list ends.
+    pub tenants: Vec<f64>,
+    /// Requests on one key, on top, as a share of the others.
+    pub hot: f64,
 }
 
 impl Phase {
@@ -167,6 +171,8 @@ impl Phase {
             parallelism: 1.0,
             low_tiers: 1.0,
             mix: None,
+            tenants: Vec::new(),
+            hot: 0.0,
         }
     }
 
@@ -181,6 +187,20 @@ impl Phase {
     #[must_use]
     pub const fn parallelism(mut self, parallelism: f64) -> Self {
         self.parallelism = parallelism;
+        self
+    }
+
+    /// The same with this many times the offers of each tenant.
+    #[must_use]
+    pub fn tenants(mut self, times: &[f64]) -> Self {
+        self.tenants = times.to_vec();
+        self
+    }
+
+    /// The same with so many requests on one key, on top.
+    #[must_use]
+    pub const fn hot(mut self, share: f64) -> Self {
+        self.hot = share;
         self
     }
 
@@ -246,6 +266,42 @@ pub struct Clients {
     pub retries: u8,
     /// … after this many seconds.
     pub retry_after_s: f64,
+    /// What they make of the advice that comes with a refusal.
+    pub heed: Heed,
+}
+
+/// What clients make of the advice that comes with a refusal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Heed {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Who is told never to come back does not; the others come when they like.
+    Never,
+    /// All of it: they wait as long as they are told, and who is sent elsewhere goes.
+    All,
+}
+
+/// A tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantLoad {
+    /// Its share of the requests, relative to the other tenants'.
+    pub share: f64,
+    /// The tier that all its requests claim, whatever they are worth.
+    #[serde(default)]
+    pub claims: Option<Tier>,
+}
+
+/// How often each key comes: by Zipf's law.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeySpace {
+    /// So many different keys.
+    pub keys: u32,
+    /// The exponent; 0 makes all alike, and 0.99 is YCSB's.
+    pub exponent: f64,
 }
 
 /// When an answer comes too late to be of use.
@@ -302,6 +358,10 @@ pub struct Scenario {
     pub alternate: Option<(f64, [f64; TIERS])>,
     /// What requests say of themselves.
     pub keys: Keys,
+    /// Whose they are; nobody's, if there are none.
+    pub tenants: Vec<TenantLoad>,
+    /// Which keys come; every request another, if `None`.
+    pub key_space: Option<KeySpace>,
     /// How they arrive.
     pub arrivals: Arrivals,
     /// What comes on top.
@@ -327,6 +387,8 @@ impl Default for Scenario {
             mix: [0.02, 0.28, 0.2, 0.2, 0.15, 0.15],
             alternate: None,
             keys: Keys::Random,
+            tenants: Vec::new(),
+            key_space: None,
             arrivals: Arrivals::Poisson,
             bursts: Vec::new(),
             clients: Clients::default(),
@@ -400,6 +462,14 @@ impl Scenario {
                 0.0,
                 SECONDS_MAX,
             )?;
+        }
+        for (i, tenant) in self.tenants.iter().enumerate() {
+            within(&format!("tenants[{i}].share"), tenant.share, 0.0, 1e6)?;
+        }
+        within("tenants.len", self.tenants.len(), 0, 1_000)?;
+        if let Some(space) = &self.key_space {
+            within("key_space.keys", space.keys, 1, 10_000_000)?;
+            within("key_space.exponent", space.exponent, 0.0, 4.0)?;
         }
         if let Some(patience_s) = self.clients.patience_s {
             within("clients.patience_s", patience_s, 1e-6, SECONDS_MAX)?;

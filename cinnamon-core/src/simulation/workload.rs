@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::permit::Outcome;
-use crate::priority::{Priority, TIERS, Tier};
-use crate::request::{Class, Request};
+use crate::priority::{Priority, TIERS, Tier, mix64};
+use crate::request::{Class, Request, Tenant};
 use crate::simulation::Rng;
 use crate::simulation::policy::{Done, priority_of};
-use crate::simulation::scenario::{Arrivals, Ends, Keys, Phase, Scenario, Shape, Tell};
+use crate::simulation::scenario::{
+    Arrivals, Ends, KeySpace, Keys, Phase, Scenario, Shape, Tell, TenantLoad,
+};
 use crate::simulation::store::seconds;
 
 /// What is drawn for a request, whatever becomes of it.
@@ -21,7 +23,14 @@ pub(super) struct Draw {
     pub(super) work_s: f64,
     /// 1 for a write where there are any, else 0.
     pub(super) lane: usize,
+    /// By its place in the scenario.
+    pub(super) tenant: Option<u16>,
+    /// On the key that comes on top.
+    pub(super) hot: bool,
 }
+
+/// The key that comes on top of the others.
+const HOT_KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Draws requests and the times at which they come.
 #[derive(Debug)]
@@ -38,6 +47,8 @@ pub(super) struct Workload<'a> {
     classes: Vec<f64>,
     class_mean_s: Vec<f64>,
     cost_unit_s: f64,
+    /// Of each key, the share of all that are no rarer.
+    keys: Vec<f64>,
 }
 
 impl<'a> Workload<'a> {
@@ -80,6 +91,7 @@ impl<'a> Workload<'a> {
             classes,
             class_mean_s,
             cost_unit_s,
+            keys: scenario.key_space.map_or_else(Vec::new, shares_of_keys),
         }
     }
 
@@ -145,12 +157,18 @@ impl<'a> Workload<'a> {
         let phase = self.phase_at(now_s);
         let weights = self.weights(&self.scenario.phases[phase], now_s);
         let tier = Tier::ALL[self.rng.weighted(&weights)];
+        let key = self.rng.bits();
+        let work_s = self.class_mean_s[usize::from(class)] * self.scatter();
+        let hot = &self.scenario.phases[phase].hot;
+        let hot = *hot > 0.0 && self.rng.unit() < hot / (1.0 + hot);
         let draw = Draw {
             tier,
-            key: self.rng.bits(),
+            key: if hot { HOT_KEY } else { self.key(key) },
             class,
-            work_s: self.class_mean_s[usize::from(class)] * self.scatter(),
+            work_s,
             lane: 0,
+            tenant: self.tenant(phase),
+            hot,
         };
         match &self.scenario.writes {
             Some(writes) if self.rng.unit() < writes.share => Draw {
@@ -162,11 +180,43 @@ impl<'a> Workload<'a> {
         }
     }
 
+    fn tenant(&mut self, phase: usize) -> Option<u16> {
+        if self.scenario.tenants.is_empty() {
+            return None;
+        }
+        let weights = self.tenant_weights(phase);
+        Some(self.rng.weighted(&weights) as u16)
+    }
+
+    /// Offers of each tenant, relative to one another.
+    fn tenant_weights(&self, phase: usize) -> Vec<f64> {
+        let times = &self.scenario.phases[phase].tenants;
+        let tenants = self.scenario.tenants.iter().enumerate();
+        let weight =
+            |(i, tenant): (usize, &TenantLoad)| tenant.share * times.get(i).unwrap_or(&1.0);
+        tenants.map(weight).collect()
+    }
+
+    /// The key for 64 random bits.
+    fn key(&self, bits: u64) -> u64 {
+        if self.keys.is_empty() {
+            return bits;
+        }
+        let at = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        mix64(self.keys.partition_point(|&share| share <= at) as u64)
+    }
+
     /// The request as it is offered, and the priority it says it has.
     pub(super) fn request(&self, draw: &Draw) -> (Request, Priority) {
         let by_tier = priority_of(draw.tier, draw.key);
         let (request, priority) = match self.scenario.keys {
-            Keys::Random => (Request::new(draw.tier), by_tier),
+            Keys::Random => {
+                let tenant = draw
+                    .tenant
+                    .map(|tenant| self.scenario.tenants[usize::from(tenant)]);
+                let tier = tenant.and_then(|tenant| tenant.claims).unwrap_or(draw.tier);
+                (Request::new(tier), priority_of(tier, draw.key))
+            }
             Keys::OneLevel { priority } => {
                 let priority = Priority::from_number(priority).unwrap_or(by_tier);
                 (Request::at(priority), priority)
@@ -177,6 +227,9 @@ impl<'a> Workload<'a> {
             }
         };
         let mut request = request.key(draw.key);
+        if let Some(tenant) = draw.tenant {
+            request = request.tenant(Tenant(tenant.into()));
+        }
         if self.scenario.clients.never_wait {
             request = request.max_wait(Duration::ZERO);
         }
@@ -270,6 +323,16 @@ impl<'a> Workload<'a> {
         let full = self.scenario.service.capacity_per_s();
         let base: f64 = self.mix(phase, now_s).iter().sum();
         let mut rate = full * phase.load * self.weights(phase, now_s).iter().sum::<f64>() / base;
+        rate *= 1.0 + phase.hot;
+        if !self.scenario.tenants.is_empty() {
+            let usual: f64 = self
+                .scenario
+                .tenants
+                .iter()
+                .map(|tenant| tenant.share)
+                .sum();
+            rate *= self.tenant_weights(index).iter().sum::<f64>() / usual;
+        }
         if let Arrivals::OnOff { on_s, off_s } = self.scenario.arrivals {
             let cycle_s = on_s + off_s;
             let cycle = (now_s / cycle_s).floor();
@@ -301,4 +364,21 @@ impl<'a> Workload<'a> {
             .for_each(|weight| *weight *= phase.low_tiers);
         weights
     }
+}
+
+/// Of each key by Zipf's law, most frequent first, the share of all requests that go to it or to a more frequent one.
+fn shares_of_keys(space: KeySpace) -> Vec<f64> {
+    let mut sum = 0.0;
+    let mut shares: Vec<f64> = (1..=space.keys)
+        .map(|rank| {
+            sum += f64::from(rank).powf(-space.exponent);
+            sum
+        })
+        .collect();
+    shares.iter_mut().for_each(|share| *share /= sum);
+    // Rounding must not leave a gap at the end.
+    if let Some(last) = shares.last_mut() {
+        *last = 1.0;
+    }
+    shares
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::config::ConfigError;
 use crate::priority::mix64;
+use crate::retry::Retry;
 use crate::simulation::plant::{PlantSignal, Works};
 use crate::simulation::policy::{Answer, Offer, Policy};
 use crate::simulation::report::{End, Fate, PhaseReport, Report, Witness};
-use crate::simulation::scenario::Scenario;
+use crate::simulation::scenario::{Heed, Scenario};
 use crate::simulation::store::{Speed, Store, seconds};
 use crate::simulation::workload::{Draw, Workload};
 use crate::verdict::Reason;
@@ -215,6 +216,9 @@ impl<'a> World<'a> {
             tier: draw.tier,
             priority: self.workload.request(&draw).1,
             lane: draw.lane as u8,
+            tenant: draw.tenant,
+            key: draw.key,
+            hot: draw.hot,
             arrived_at: self.now,
             offered_at: self.now,
             work_s: draw.work_s,
@@ -406,10 +410,20 @@ impl<'a> World<'a> {
             self.next_of(&job);
             return;
         }
+        let own = Duration::from_secs_f64(clients.retry_after_s);
+        let advice = self.policy.retry(token);
+        let wait = match (clients.heed, advice) {
+            (Heed::Never | Heed::All, Some(Retry::Never)) => None,
+            (Heed::All, Some(Retry::Elsewhere)) => None,
+            (Heed::All, Some(Retry::After(wait))) => Some(wait),
+            _ => Some(own),
+        };
+        let Some(wait) = wait else {
+            self.next_of(&job);
+            return;
+        };
         job.fate.attempt += 1;
-        let at = self
-            .now
-            .after(Duration::from_secs_f64(clients.retry_after_s));
+        let at = self.now.after(wait);
         let token = self.store_job(job);
         self.plan(at, Act::Retry(token));
     }
