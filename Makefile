@@ -33,6 +33,7 @@ test: rocksdb ## run every test
 	$(CARGO) test --locked --all-features --doc
 	$(ROCKS) test --release --locked $(ROCKS_PACKAGES)
 	@tools/alerts.sh
+	@tools/instructions.sh
 
 lint: rocksdb ## formatting, clippy, rustdoc, scripts, licences; warnings are errors
 	@tools/lint.sh
@@ -40,5 +41,5 @@ lint: rocksdb ## formatting, clippy, rustdoc, scripts, licences; warnings are er
 docs: setup ## build the API documentation and the book
 	@tools/docs.sh
 
-bench: ## run the benchmarks
+bench: ## measure the speed beside others, into docs/performance.md; needs no RocksDB
 	@tools/bench.sh

@@ -105,6 +105,18 @@ download_prometheus() {
         { as_root apt-get update -q </dev/null && apt-get download -q prometheus </dev/null; }
 }
 
+# valgrind counts instructions for tools/instructions.sh, which is skipped without it. It wants the symbols of the C
+# library, where that is stripped.
+fetch_valgrind() {
+    have apt-get || return 1
+    install_valgrind || { as_root apt-get update -q </dev/null && install_valgrind; }
+}
+
+install_valgrind() {
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -q --no-install-recommends valgrind libc6-dbg </dev/null
+}
+
 lines() { paste -s -d, - | sed 's/,/, /g'; }
 
 if ! have cargo; then
@@ -126,6 +138,13 @@ if ! have promtool; then
     echo "setup: fetching promtool"
     if ! fetch_promtool; then
         echo "setup: no promtool; alerts will not be tested (it comes with Prometheus)" >&2
+    fi
+fi
+
+if ! have valgrind; then
+    echo "setup: installing valgrind"
+    if ! fetch_valgrind; then
+        echo "setup: no valgrind; the instructions of the hottest paths will not be counted" >&2
     fi
 fi
 

@@ -1,0 +1,28 @@
+//! What an admission and its finish cost, each way there is, on one thread and on two, beside others.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    reason = "a benchmark that cannot be run ends"
+)]
+
+#[allow(dead_code, reason = "each bench uses its part")]
+mod peers;
+
+use cinnamon_lab::speed::ours;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+fn bench(criterion: &mut Criterion) {
+    let subjects = ours::admit().expect("the controllers can be built");
+    for mut subject in subjects.into_iter().chain(peers::admit()) {
+        let name = subject.name.clone();
+        criterion.bench_function(&name, |bencher| {
+            bencher.iter_custom(|times| {
+                let ran = subject.lasts(times);
+                ran.expect("each operation does what is measured")
+            });
+        });
+    }
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);

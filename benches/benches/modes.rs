@@ -1,0 +1,25 @@
+//! What an admission costs where decisions do not count: monitor, and off.
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    reason = "a benchmark that cannot be run ends"
+)]
+
+use cinnamon_lab::speed::ours;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+fn bench(criterion: &mut Criterion) {
+    let subjects = ours::modes().expect("the controllers can be built");
+    for mut subject in subjects {
+        let name = subject.name.clone();
+        criterion.bench_function(&name, |bencher| {
+            bencher.iter_custom(|times| {
+                let ran = subject.lasts(times);
+                ran.expect("each operation does what is measured")
+            });
+        });
+    }
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);
