@@ -1,7 +1,10 @@
 //! Signals made of signals.
 //!
 //! Each wraps another and is a signal itself, so they nest: `Smoothed::new(Debounced::new(signal, ..)?, ..)?`. What
-//! is not said to change stays as the wrapped signal has it: name, lanes, authority, symptom, period, range.
+//! is not said to change stays as the wrapped signal has it: name, lanes, authority, symptom, remedy, period, range. Of a
+//! reading they change the pressure alone: culprits, cut and time stay, and the note stands after their own.
+
+use cinnamon_core::Reading;
 
 mod confirmed;
 mod debounced;
@@ -23,6 +26,15 @@ pub use stale_after::{STALE_AFTER_MAX, STALE_AFTER_MIN, StaleAfter};
 pub(crate) const HELD_BACK: f64 = 0.95;
 /// A gate is let go below this pressure.
 pub(crate) const RELEASED: f64 = 0.9;
+
+/// The reading with this said of it, before what it said itself.
+pub(crate) fn noted(reading: Reading, own: String) -> Reading {
+    let note = match reading.get_note() {
+        "" => own,
+        inner => format!("{own}; {inner}"),
+    };
+    reading.note(note)
+}
 
 /// The methods of `Signal` that the one in the field `inner` answers.
 macro_rules! inner_answers {
@@ -47,6 +59,10 @@ macro_rules! inner_answers {
             self.inner.symptom()
         }
 
+        fn remedy(&self) -> cinnamon_core::Remedy {
+            self.inner.remedy()
+        }
+
         fn period(&self) -> std::time::Duration {
             self.inner.period()
         }
@@ -61,7 +77,10 @@ pub(crate) mod tests {
     use std::ops::RangeInclusive;
     use std::time::Duration;
 
-    use cinnamon_core::{Authority, Dynamics, Instant, Reading, Scope, Signal, Symptom, View};
+    use cinnamon_core::{
+        Authority, Culprit, Dynamics, Instant, Priority, Reading, Remedy, Scope, Signal, Symptom,
+        View, Who,
+    };
 
     /// Says what it was given, then that it has nothing to say.
     pub(crate) struct Script {
@@ -101,6 +120,9 @@ pub(crate) mod tests {
         fn symptom(&self) -> Symptom {
             Symptom::Waits
         }
+        fn remedy(&self) -> Remedy {
+            Remedy::Precise
+        }
         fn period(&self) -> Duration {
             Duration::from_millis(200)
         }
@@ -132,6 +154,29 @@ pub(crate) mod tests {
         assert_eq!(signal.scope(), script.scope());
         assert_eq!(signal.authority(), script.authority());
         assert_eq!(signal.symptom(), script.symptom());
+        assert_eq!(signal.remedy(), script.remedy());
         assert_eq!(signal.period(), script.period());
+    }
+
+    /// This pressure, and all that a reading can say beside it.
+    pub(crate) fn full(pressure: f64) -> Reading {
+        let culprit = Culprit {
+            who: Who::Key(7),
+            share: 0.4,
+        };
+        Reading::pressure(pressure)
+            .culprits(vec![culprit])
+            .cut(Priority::from_number(4 * 128 + 5).unwrap())
+            .taken_at(at(17))
+            .note("inner")
+    }
+
+    /// It is that pressure, all else is as in [`full`], and `own` is what was noted before.
+    pub(crate) fn only_the_pressure_differs(said: &Reading, pressure: f64, own: &str) {
+        let note = match own {
+            "" => "inner".to_owned(),
+            own => format!("{own}; inner"),
+        };
+        assert_eq!(*said, full(pressure).note(note));
     }
 }

@@ -4,15 +4,16 @@ use std::fmt;
 
 use cinnamon_core::{Dynamics, Instant, Reading, Signal, View};
 
-use super::{HELD_BACK, inner_answers};
+use super::{HELD_BACK, inner_answers, noted};
 use crate::latency::{Confirmation, Latency};
 use crate::setting::SettingError;
 
 /// A signal that counts only while requests feel it: a fast mean of the latency must be so many times a slow one.
 ///
 /// LinkedIn found that micro-pauses fired its detectors and harmed nobody; since then a detector there counts only once
-/// latency confirms it. Unconfirmed, a pressure is held under 1.0, and a cut is left out. The fast mean has
-/// [`CONFIRM_FAST`](crate::CONFIRM_FAST), the slow one [`CONFIRM_SLOW`](crate::CONFIRM_SLOW); the slow one learns ten
+/// latency confirms it. Unconfirmed, a pressure is held under 1.0; culprits are shown and not throttled; a cut, which is asked
+/// for whatever the pressure, passes. The fast mean has [`CONFIRM_FAST`](crate::CONFIRM_FAST), the slow one
+/// [`CONFIRM_SLOW`](crate::CONFIRM_SLOW); the slow one learns ten
 /// times more slowly while latency is raised, so that a long incident does not become the yardstick. For the first ten
 /// seconds, and where the latency is not known, nothing is confirmed.
 ///
@@ -82,7 +83,8 @@ impl<S: Signal, L: Latency> Signal for ConfirmedBy<S, L> {
         match reading.value() {
             Some(pressure) if pressure >= 1.0 && !confirmed => {
                 let text = self.confirmation.text();
-                Reading::pressure(HELD_BACK).note(format!("{pressure:.2}, not confirmed: {text}"))
+                let own = format!("{pressure:.2}, not confirmed: {text}");
+                noted(reading.map_pressure(|_| HELD_BACK), own)
             }
             _ => reading,
         }
@@ -91,7 +93,9 @@ impl<S: Signal, L: Latency> Signal for ConfirmedBy<S, L> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, answers_as_script, at, run};
+    use super::super::tests::{
+        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+    };
     use super::*;
 
     #[test]
@@ -116,6 +120,17 @@ mod tests {
         let said = signal.sample(at(100_000), &View::default());
         let note = "1.00, not confirmed: latency ";
         assert!(format!("{said:?}").contains(note), "{said:?}");
+    }
+
+    #[test]
+    fn it_changes_the_pressure_alone() {
+        let mut signal = ConfirmedBy::new(Script::of([full(1.5), full(0.7)]), || None::<f64>);
+        let said = signal.sample(at(0), &View::default());
+        let own = said.get_note().strip_suffix("; inner").unwrap();
+        only_the_pressure_differs(&said, HELD_BACK, own);
+        assert!(own.starts_with("1.50, not confirmed: "), "{own}");
+        let said = signal.sample(at(200), &View::default());
+        only_the_pressure_differs(&said, 0.7, "");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cinnamon_core::{Dynamics, Instant, Reading, Signal, View};
 
-use super::{HELD_BACK, RELEASED, inner_answers};
+use super::{HELD_BACK, RELEASED, inner_answers, noted};
 use crate::setting::{SettingError, time_within};
 
 /// Greatest time of a [`Debounced`]: an overload of ten minutes is no bounce.
@@ -13,8 +13,8 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_secs(600);
 /// A pressure that counts only once it has stood at 1.0 or over for a time without a break, for what happens in short
 /// pauses too: a collection, a flush, a snapshot.
 ///
-/// Until then it is held under 1.0, and a cut is left out. From then on it passes as it is, until it has been under
-/// 0.9 for as long; so a law that holds it about its target does not lose it. What is not known passes, and breaks no
+/// Until then it is held under 1.0; culprits are shown and not throttled; a cut, which is asked for whatever the pressure,
+/// passes. From then on it passes as it is, until it has been under 0.9 for as long; so a law that holds it about its target does not lose it. What is not known passes, and breaks no
 /// run: a single lost sample is no sign of health. It makes the first reading of an excess late by its time, which is
 /// added to the delay that the signal declares.
 ///
@@ -99,14 +99,17 @@ impl<S: Signal> Signal for Debounced<S> {
         if self.lasting.passes(now, pressure) {
             reading
         } else {
-            Reading::pressure(HELD_BACK).note(format!("{pressure:.2}, but not for long enough"))
+            let own = format!("{pressure:.2}, but not for long enough");
+            noted(reading.map_pressure(|_| HELD_BACK), own)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, answers_as_script, run};
+    use super::super::tests::{
+        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+    };
     use super::*;
 
     fn debounced(pressures: &[f64]) -> Debounced<Script> {
@@ -144,6 +147,16 @@ mod tests {
         run(&mut signal, 5_000, 2);
         let seen = run(&mut signal, 0, 4);
         assert_eq!((seen[1], seen[3]), (Some(HELD_BACK), Some(2.0)));
+    }
+
+    #[test]
+    fn it_changes_the_pressure_alone() {
+        let mut signal = debounced(&[]);
+        signal.inner.says = vec![full(2.0), full(0.5), full(2.0), full(2.0)].into();
+        let said = [0, 100, 200, 600].map(|ms| signal.sample(at(ms), &View::default()));
+        only_the_pressure_differs(&said[0], HELD_BACK, "2.00, but not for long enough");
+        only_the_pressure_differs(&said[1], 0.5, "");
+        only_the_pressure_differs(&said[3], 2.0, "");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cinnamon_core::{Dynamics, Instant, Reading, Signal, View};
 
-use super::inner_answers;
+use super::{inner_answers, noted};
 use crate::setting::{SettingError, time_within, within};
 
 /// Greatest time of a [`Hysteresis`]: a detector that takes longer is of use to nobody.
@@ -131,13 +131,15 @@ impl<S: Signal> Signal for Hysteresis<S> {
             self.since = None;
         }
         let said = if self.fires { 1.0 } else { 0.0 };
-        Reading::pressure(said).note(format!("{pressure:.2}"))
+        noted(reading.map_pressure(|_| said), format!("{pressure:.2}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, answers_as_script, run};
+    use super::super::tests::{
+        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+    };
     use super::*;
 
     fn hysteresis(pressures: &[f64]) -> Hysteresis<Script> {
@@ -149,6 +151,15 @@ mod tests {
         let seen = run(signal, 0, samples).into_iter();
         seen.map(|pressure| pressure.map_or(9, |p| p as u8))
             .collect()
+    }
+
+    #[test]
+    fn it_changes_the_pressure_alone() {
+        let mut signal = hysteresis(&[]);
+        signal.inner.says = vec![full(1.5), full(0.2)].into();
+        let said = [0, 100].map(|ms| signal.sample(at(ms), &View::default()));
+        only_the_pressure_differs(&said[0], 1.0, "1.50");
+        only_the_pressure_differs(&said[1], 0.0, "0.20");
     }
 
     #[test]

@@ -4,8 +4,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use cinnamon_core::{Authority, DEFAULT_PERIOD, Dynamics, Instant, Reading, Scope, Signal, View};
+use cinnamon_core::{
+    Authority, DEFAULT_PERIOD, Dynamics, Instant, Reading, Remedy, Scope, Signal, View,
+};
 
+use super::noted;
 use crate::setting::SettingError;
 
 /// Several gauges of one resource as one signal: the greatest pressure counts, and the reading's note says whose it is
@@ -17,6 +20,10 @@ use crate::setting::SettingError;
 ///
 /// Dynamics, lanes and name are those given. It is sampled as often as the quickest of them, and each of them when it is
 /// due; its authority is [`Authority::Inferring`] as soon as one of them only infers. One that panics fails the whole.
+///
+/// Culprits, cut and time are those of the greatest. The remedy is asked for once, and not of each reading: it is that of
+/// the members if they agree, else [`Remedy::PreciseFirst`], which has a little of all. So one that is never to move a
+/// threshold ([`Remedy::Precise`]) belongs beside its like, or to the controller by itself.
 ///
 /// ```
 /// use cinnamon_core::Dynamics;
@@ -120,6 +127,16 @@ impl Signal for MaxOf {
         }
     }
 
+    fn remedy(&self) -> Remedy {
+        let mut remedies = self.members.iter().map(|member| member.signal.remedy());
+        let first = remedies.next().unwrap_or_default();
+        if remedies.all(|remedy| remedy == first) {
+            first
+        } else {
+            Remedy::PreciseFirst
+        }
+    }
+
     fn period(&self) -> Duration {
         let periods = self.members.iter().map(|member| member.signal.period());
         periods.min().unwrap_or(DEFAULT_PERIOD)
@@ -144,7 +161,7 @@ impl Signal for MaxOf {
         match greatest {
             Some((_, name, reading)) => {
                 unknown.insert(0, name.to_owned());
-                reading.clone().note(unknown.join("; "))
+                noted(reading.clone(), unknown.join("; "))
             }
             None => Reading::unavailable(unknown.join("; ")),
         }
@@ -164,7 +181,7 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, at};
+    use super::super::tests::{Script, at, full, only_the_pressure_differs};
     use super::*;
 
     fn boxed(name: &'static str, says: impl IntoIterator<Item = Reading>) -> Box<dyn Signal> {
@@ -201,6 +218,32 @@ mod tests {
         );
         let none = sample(200);
         assert_eq!(none, Reading::unavailable("a: 9 cannot be; b: unavailable"));
+    }
+
+    #[test]
+    fn all_that_the_greatest_says_is_said() {
+        let (a, b) = (
+            boxed("a", [Reading::pressure(0.9)]),
+            boxed("b", [full(1.3)]),
+        );
+        let said = max_of(vec![a, b]).sample(at(0), &View::default());
+        only_the_pressure_differs(&said, 1.3, "b");
+    }
+
+    #[test]
+    fn members_that_disagree_on_the_remedy_get_a_little_of_each() {
+        let gauge = || Box::new(crate::Push::new("gauge", Dynamics::binary(Duration::ZERO)).0);
+        assert_eq!(gauge().remedy(), Remedy::PreciseFirst);
+        let alike = max_of(vec![boxed("a", []), boxed("b", [])]);
+        assert_eq!(alike.remedy(), Remedy::Precise);
+        assert_eq!(
+            max_of(vec![boxed("a", []), gauge()]).remedy(),
+            Remedy::PreciseFirst
+        );
+        assert_eq!(
+            max_of(vec![gauge(), boxed("a", [])]).remedy(),
+            Remedy::PreciseFirst
+        );
     }
 
     #[test]

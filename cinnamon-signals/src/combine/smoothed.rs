@@ -19,7 +19,8 @@ const FORGET: u32 = 3;
 ///
 /// It makes readings late by that time, and adds it to the delay that the signal declares; so take the shortest that
 /// will do. The first reading, and the first after a long silence, counts as it is. What is no number, or is
-/// unavailable, passes as it is and is not learned from. Culprits, cuts and notes do not outlive smoothing.
+/// unavailable, passes as it is and is not learned from. What it says beside
+/// the pressure is not smoothed, and stays as it is.
 ///
 /// ```
 /// use cinnamon_core::Dynamics;
@@ -78,13 +79,15 @@ impl<S: Signal> Signal for Smoothed<S> {
             _ => pressure,
         };
         self.mean = Some((now, mean));
-        Reading::pressure(mean)
+        reading.map_pressure(|_| mean)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, answers_as_script, run};
+    use super::super::tests::{
+        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+    };
     use super::*;
 
     #[test]
@@ -117,6 +120,16 @@ mod tests {
             [Some(1.0)],
             "the clock was set back"
         );
+    }
+
+    #[test]
+    fn it_changes_the_pressure_alone() {
+        let script = Script::of([full(1.0), full(3.0)]);
+        let mut smooth = Smoothed::new(script, Duration::from_secs(1)).unwrap();
+        let _ = smooth.sample(at(0), &View::default());
+        let said = smooth.sample(at(1_000), &View::default());
+        only_the_pressure_differs(&said, said.value().unwrap(), "");
+        assert!((said.value().unwrap() - 2.264).abs() < 1e-3, "{said:?}");
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl<S: Signal> Signal for StaleAfter<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Script, answers_as_script, run};
+    use super::super::tests::{
+        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+    };
     use super::*;
 
     fn stale_after(pressures: &[f64]) -> StaleAfter<Script> {
@@ -99,6 +101,14 @@ mod tests {
         let mut signal = stale_after(&[1.5; 6]);
         run(&mut signal, 5_000, 3);
         assert!(run(&mut signal, 0, 3).iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_reading_that_moves_passes_whole() {
+        let mut signal = stale_after(&[]);
+        signal.inner.says = vec![full(1.5), full(1.6)].into();
+        only_the_pressure_differs(&signal.sample(at(0), &View::default()), 1.5, "");
+        only_the_pressure_differs(&signal.sample(at(900), &View::default()), 1.6, "");
     }
 
     #[test]
