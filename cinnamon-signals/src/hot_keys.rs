@@ -1,6 +1,5 @@
 //! Keys that get more than their share: [`HotKeys`].
 
-mod rings;
 mod sketch;
 
 use std::hash::{BuildHasher, RandomState};
@@ -9,18 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cinnamon_core::{
-    Authority, Culprit, DEFAULT_PRESSURE_MAX, Dynamics, Instant, Reading, Signal, View, Who,
+    Authority, Culprit, DEFAULT_PRESSURE_MAX, Dynamics, Instant, Observer, OfferEvent, Reading,
+    Remedy, Signal, View, Who,
 };
 
-use crate::combine::HELD_BACK;
 use crate::common::{Common, common_answers, common_setters};
+use crate::hot::rings::Cursor;
+use crate::hot::{self, Busy, PEER_SIGMAS, SIGMAS, Told};
 use crate::setting::{SettingError, within};
-use rings::{Cursor, Rings};
 use sketch::{Sketch, Top};
 
-/// Share of the load that one key has at pressure 1.0: from a tenth on FoundationDB throttles a tag, and here no one is
-/// throttled for being the most popular of a few.
-pub const DEFAULT_HOT_KEY_SHARE: f64 = 0.2;
+/// Share of the load that one key has at pressure 1.0: from a tenth on FoundationDB throttles a tag.
+pub const DEFAULT_HOT_KEY_SHARE: f64 = 0.1;
 /// A key is named from this share on: less of it than a hundredth is not worth a refusal.
 pub const HOT_KEY_SHARE_MIN: f64 = 0.01;
 /// And when it comes so many times as often as its peers, the median of the 64 most frequent keys. Of keys with Zipf's
@@ -31,47 +30,50 @@ pub const HOT_KEYS_MAX: usize = 8;
 
 /// With fewer keys in the last second nothing is said: a share of them is chance.
 const KEYS_MIN: u64 = 500;
-/// A share is believed but for so many standard errors of it.
-const SIGMAS: f64 = 3.0;
-/// And a peer is taken for so many standard errors more.
-const PEER_SIGMAS: f64 = 2.0;
-/// Lanes are busy when in this share of the last looks they were full or somebody waited.
-const BUSY: f64 = 0.5;
-/// The mean over those looks.
-const BUSY_MEMORY: Duration = Duration::from_secs(1);
 /// How fast the share of a key follows what is let in: the two generations of the sketch.
 const TAU: Duration = Duration::from_secs(1);
 
-/// Keys that get far more requests than their peers, and who they are.
+/// Keys that get far more requests than their peers, and who they are: they are throttled, and nobody else.
 ///
 /// - **Measures** how often each key came in the last half to whole second, by a sketch of bounded memory (HeavyKeeper, 250
 ///   KiB in all, whatever keys come). A key is *named* as a culprit, with its share, from [`HOT_KEY_SHARE_MIN`] of all
 ///   requests and [`HOT_KEY_PEERS`] times its peers on. Pressure is the share of the first of them over
-///   [`DEFAULT_HOT_KEY_SHARE`]; but held under 1.0 while the lanes of its scope are not busy: one key that gets all of
-///   a load that is no load does not hurt. With [`rate_max`](Self::rate_max) it is the key's rate over that, busy or not.
+///   [`DEFAULT_HOT_KEY_SHARE`]; but held under 1.0 while the lanes of its scope are not busy, or next to nobody else comes:
+///   one key that gets all of a load that is no load does not hurt, and to throttle it would help nobody. With
+///   [`rate_max`](Self::rate_max) it is the key's rate over that, busy or not.
 /// - **A sample costs** about 50 ns for each key since the last one, 33,000 at most, of more the latest count; so 0.25 % of a
-///   core at 50,000 requests a second, and 1.6 % at most. A request costs an addition and a store, a few nanoseconds.
+///   core at 50,000 requests a second, and 1.6 % at most. A request costs an addition and a store, a few nanoseconds; as an
+///   observer 20 ns.
 /// - **Lies** when many keys are hot alike (then they are each other's peers, and it is overload like any), when the load
-///   of a key is not its number of requests, and about which of several threads' keys came first. The sketch never counts
-///   a key too often but by a collision of 64-bit hashes, whose seed is drawn anew in each process.
-/// - **Dynamics** are settling. **Authority** is [`Authority::Inferring`]: what to do about a key is to throttle that key;
-///   the broad gate is what is left when nobody does.
+///   of a key is not its number of requests, and about which of several threads' keys came first. Of little it cannot tell
+///   much: at 1,000 requests a second a key is named from some 15 to 25 % of them on. An observer cannot tell exempt work
+///   from other, so that counts too. The sketch never counts a key too often but by a collision of 64-bit hashes, whose
+///   seed is drawn anew in each process.
+/// - **Dynamics** are settling. **Remedy** is [`Remedy::Precise`]: it never moves a threshold, so its **authority**,
+///   [`Authority::Inferring`], is of no account.
 /// - **Target**: [`DEFAULT_HOT_KEY_SHARE`].
 ///
-/// With fewer than 500 keys in that time its pressure is 0.
+/// With fewer than 500 keys in that time its pressure is 0. What is refused counts too, so the share of a key that is
+/// throttled stays what it was; but the lanes are then not busy any more, the pressure is held back, and the controller
+/// lets the key in again, bit by bit, until they are.
+///
+/// Given as an observer, its handle sees every offer, let in or not, of the lanes in its scope:
 ///
 /// ```
+/// use std::sync::Arc;
 /// use cinnamon_core::{Config, Controller, Request, Settings, Tier};
 /// use cinnamon_signals::HotKeys;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (hot_keys, seen) = HotKeys::new();
+/// let (hot_keys, handle) = HotKeys::new();
 /// let config = Config::new(Settings::one_lane("main", 16))?;
-/// let controller = Controller::builder(config).signal(hot_keys).build()?;
+/// let controller = Controller::builder(config)
+///     .signal(hot_keys)
+///     .observer(Arc::new(handle))
+///     .build()?;
 /// let lane = controller.lane("main")?;
 ///
 /// let partition = 0x5ca1ab1e;
-/// seen.key(partition); // for every request, let in or not
 /// let permit = lane.try_admit(&Request::new(Tier::T2).key(partition))?;
 /// # drop(permit);
 /// # Ok(())
@@ -83,46 +85,58 @@ pub struct HotKeys {
     common: Common,
     target_share: f64,
     rate_max: Option<f64>,
-    rings: Arc<Rings>,
+    told: Arc<Told>,
     cursor: Cursor,
     sketch: Sketch,
-    busy: f64,
-    looked_at: Option<Instant>,
+    busy: Busy,
 }
 
-/// Tells a [`HotKeys`] of the keys that come. Clones tell the same one.
+/// Tells a [`HotKeys`] of the keys that come, as an [`Observer`] or by hand, not both. Clones tell the same one.
 #[derive(Clone, Debug)]
 pub struct HotKeysHandle {
-    rings: Arc<Rings>,
+    told: Arc<Told>,
 }
 
 impl HotKeysHandle {
     /// A request on this key has come: the hash that is given to [`Request::key`](cinnamon_core::Request::key). Say so
     /// before it is offered; what is refused is load, too.
     pub fn key(&self, key: u64) {
-        self.rings.push(key);
+        self.told.rings.push(key);
+    }
+}
+
+impl Observer for HotKeysHandle {
+    fn on_offer(&self, offer: &OfferEvent<'_>) {
+        if !self.told.concerns(offer.lane) {
+            return;
+        }
+        match offer.request.get_key() {
+            Some(key) => self.key(key),
+            // Part of the load of which a key has a share.
+            None => self.told.rings.push_nameless(1),
+        }
     }
 }
 
 impl HotKeys {
     /// A signal called `hot-keys`, and the handle that tells it of keys.
     pub fn new() -> (Self, HotKeysHandle) {
-        Self::seeded(RandomState::new().hash_one(0))
+        Self::with_seed(RandomState::new().hash_one(0))
     }
 
-    fn seeded(seed: u64) -> (Self, HotKeysHandle) {
-        let rings = Arc::new(Rings::new());
+    /// The same with a hash of this seed, for tests: whoever knows it could choose keys that collide.
+    pub fn with_seed(seed: u64) -> (Self, HotKeysHandle) {
+        let told = Arc::new(Told::new());
         let signal = Self {
             common: Common::new("hot-keys", Authority::Inferring),
             target_share: DEFAULT_HOT_KEY_SHARE,
             rate_max: None,
-            rings: Arc::clone(&rings),
+            told: Arc::clone(&told),
             cursor: Cursor::default(),
             sketch: Sketch::new(seed),
-            busy: 0.0,
-            looked_at: None,
+            busy: Busy::default(),
         };
-        (signal, HotKeysHandle { rings })
+        (signal, HotKeysHandle { told })
     }
 
     common_setters!();
@@ -150,26 +164,14 @@ impl HotKeys {
         Ok(self)
     }
 
-    /// Whether the lanes had no slot free for most of the last second.
-    fn look_at_lanes(&mut self, now: Instant, view: &View) -> bool {
-        let scope = &self.common.scope;
-        let mut lanes = view.lanes.iter().filter(|lane| scope.covers(lane));
-        let full =
-            lanes.any(|lane| lane.waiting > 0 || (lane.limit > 0 && lane.in_use >= lane.limit));
-        let dt = self.looked_at.map_or(Duration::ZERO, |at| now.since(at));
-        self.looked_at = Some(now);
-        let gain = 1.0 - (-dt.as_secs_f64() / BUSY_MEMORY.as_secs_f64()).exp();
-        self.busy += gain * (f64::from(u8::from(full)) - self.busy);
-        self.busy > BUSY
-    }
-
     /// The culprits, worst first, and the pressure of the first.
     fn judge(&self, top: &Top) -> (Vec<Culprit>, f64) {
-        let seen = top.seen as f64;
-        if top.seen < KEYS_MIN || top.seconds <= 0.0 {
+        let (seen, all) = (top.sums.seen as f64, top.sums.all as f64);
+        if top.sums.seen < KEYS_MIN || top.seconds <= 0.0 {
             return (Vec::new(), 0.0);
         }
-        let per_s = top.all as f64 / top.seconds;
+        let per_s = all / top.seconds;
+        let with_key = all / (all + top.sums.nameless as f64);
         let mut culprits = Vec::new();
         let mut pressure = 0.0_f64;
         for (i, &(key, count)) in top.keys.iter().enumerate().take(HOT_KEYS_MAX) {
@@ -178,15 +180,17 @@ impl HotKeys {
             // Few come of each peer: of their count as much is believed as chance may have hidden.
             let peers = peers(&top.keys, i);
             let stands_out = count as f64 >= HOT_KEY_PEERS * (peers + PEER_SIGMAS * peers.sqrt());
-            let named = stands_out && sure >= HOT_KEY_SHARE_MIN;
+            let named = stands_out && sure * with_key >= HOT_KEY_SHARE_MIN;
             let of_rate = self.rate_max.map_or(0.0, |most| sure * per_s / most);
             if !named && of_rate < 1.0 {
                 continue;
             }
-            let who = Who::Key(key);
-            culprits.push(Culprit { who, share });
+            culprits.push(Culprit {
+                who: Who::Key(key),
+                share: share * with_key,
+            });
             let of_share = if self.rate_max.is_none() {
-                sure / self.target_share
+                sure * with_key / self.target_share
             } else {
                 of_rate
             };
@@ -198,11 +202,7 @@ impl HotKeys {
 
 /// The median count of the most frequent keys but that at `index`; 1 when there are none: a key that comes once.
 fn peers(keys: &[(u64, u64)], index: usize) -> f64 {
-    let others = keys.len().saturating_sub(1);
-    // They are in order.
-    let middle = others / 2;
-    let middle = if middle >= index { middle + 1 } else { middle };
-    let median = keys.get(middle).filter(|_| others > 0);
+    let median = hot::median_of_others(keys.len(), index).and_then(|at| keys.get(at));
     median.map_or(1.0, |(_, count)| *count as f64).max(1.0)
 }
 
@@ -220,22 +220,25 @@ impl Signal for HotKeys {
         }
     }
 
+    fn remedy(&self) -> Remedy {
+        Remedy::Precise
+    }
+
     fn sample(&mut self, now: Instant, view: &View) -> Reading {
-        let sketch = &mut self.sketch;
-        let all = self.rings.drain(&mut self.cursor, |key| sketch.add(key));
-        self.sketch.came(all);
+        let (told, sketch) = (&self.told, &mut self.sketch);
+        told.learn_lanes(&self.common.scope, view);
+        let came = told.rings.drain(&mut self.cursor, |key| sketch.add(key));
+        sketch.came(came);
         // Judged before it turns: the present generation is never empty then.
-        let top = self.sketch.top(now);
-        self.sketch.turn(now);
-        let busy = self.look_at_lanes(now, view);
+        let top = sketch.top(now);
+        sketch.turn(now);
+        let busy = self.busy.look(now, &self.common.scope, view);
         let (culprits, pressure) = self.judge(&top);
-        let counts = busy || self.rate_max.is_some() || pressure < 1.0;
-        let reading = if counts {
-            Reading::pressure(pressure)
+        if self.rate_max.is_some() {
+            Reading::pressure(pressure).culprits(culprits)
         } else {
-            Reading::pressure(HELD_BACK).note("the lanes are not busy")
-        };
-        reading.culprits(culprits)
+            hot::reading(pressure, culprits, busy)
+        }
     }
 }
 

@@ -13,6 +13,7 @@
 //! | [`Inflight`] | work in flight in the whole process, over several controllers and pools |
 //! | [`WriteBytes`] | bytes of writes per second, against what the store carries off |
 //! | [`HotKeys`] | keys that get more than their share, and who they are |
+//! | [`HotTenants`] | tenants that ask for more than their share, and who they are |
 //! | `Tasks`, with the feature `tokio` | tasks of a tokio runtime |
 //! | [`FollowerLag`] | how far followers are behind |
 //! | [`Heartbeat`] | starvation of the processor, confirmed by latency |
@@ -39,7 +40,9 @@ mod common;
 mod errors;
 mod follower_lag;
 mod heartbeat;
+mod hot;
 mod hot_keys;
+mod hot_tenants;
 mod inflight;
 mod latency;
 mod latency_slo;
@@ -76,6 +79,9 @@ pub use heartbeat::{
 };
 pub use hot_keys::{
     DEFAULT_HOT_KEY_SHARE, HOT_KEY_PEERS, HOT_KEY_SHARE_MIN, HOT_KEYS_MAX, HotKeys, HotKeysHandle,
+};
+pub use hot_tenants::{
+    DEFAULT_HOT_TENANT_SHARE, HOT_TENANT_PEERS, HOT_TENANTS_MAX, HotTenants, HotTenantsHandle,
 };
 pub use inflight::{INFLIGHT_TAU, Inflight, InflightBudget, InflightPool, InflightWork};
 pub use latency::{CONFIRM_FAST, CONFIRM_SLOW, DEFAULT_CONFIRM_FACTOR, LaneLatency, Latency};

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::time::Duration;
 
 use cinnamon_core::Instant;
 use heavykeeper::TopK;
+
+use crate::hot::generations::{Generations, Sums};
+use crate::hot::rings::Came;
 
 /// Keys whose counts are kept.
 pub(super) const KEPT: usize = 64;
@@ -15,22 +17,11 @@ const WIDTH: usize = 2_048;
 const DEPTH: usize = 2;
 /// A colliding key lowers a count of `c` with the probability of this to the `c`: the one of the algorithm's paper.
 const DECAY: f64 = 0.925;
-/// Two generations of so long: what is said is of the last half to whole second.
-pub(super) const GENERATION: Duration = Duration::from_millis(500);
 
 /// Two sketches in turn, of the present and of the last generation.
 pub(super) struct Sketch {
     empty: TopK<u64>,
-    now: Generation,
-    before: Option<Generation>,
-}
-
-struct Generation {
-    began: Option<Instant>,
-    top: TopK<u64>,
-    /// Keys that were put in, and keys that there were.
-    seen: u64,
-    all: u64,
+    generations: Generations<TopK<u64>>,
 }
 
 /// What came in the last half to whole second.
@@ -38,10 +29,7 @@ struct Generation {
 pub(super) struct Top {
     /// The most frequent keys and their counts, most frequent first.
     pub(super) keys: Vec<(u64, u64)>,
-    /// Keys that were counted.
-    pub(super) seen: u64,
-    /// Keys that came, with those that were not counted.
-    pub(super) all: u64,
+    pub(super) sums: Sums,
     /// In so many seconds.
     pub(super) seconds: f64,
 }
@@ -49,7 +37,7 @@ pub(super) struct Top {
 impl fmt::Debug for Sketch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sketch")
-            .field("seen", &self.now.seen)
+            .field("sums", &self.generations.sums())
             .finish_non_exhaustive()
     }
 }
@@ -59,87 +47,56 @@ impl Sketch {
     pub(super) fn new(seed: u64) -> Self {
         let empty = TopK::with_seed(KEPT, WIDTH, DEPTH, DECAY, seed);
         Self {
-            now: Generation::new(&empty),
-            before: None,
+            generations: Generations::new(empty.clone()),
             empty,
         }
     }
 
     pub(super) fn add(&mut self, key: u64) {
-        self.now.seen += 1;
-        self.now.top.add(&key, 1);
+        let present = self.generations.present();
+        present.sums.seen += 1;
+        present.counts.add(&key, 1);
     }
 
     /// So many have come, with those that were not added.
-    pub(super) fn came(&mut self, all: u64) {
-        self.now.all = self.now.all.saturating_add(all);
+    pub(super) fn came(&mut self, came: Came) {
+        let sums = &mut self.generations.present().sums;
+        sums.all = sums.all.saturating_add(came.all);
+        sums.nameless = sums.nameless.saturating_add(came.nameless);
     }
 
     /// Begins a new generation when it is time.
     pub(super) fn turn(&mut self, now: Instant) {
-        let Some(began) = self.now.began else {
-            // Nobody knows since when those came.
-            self.forget();
-            self.now.began = Some(now);
-            return;
-        };
-        if now < began || now.since(began) > 4 * GENERATION {
-            self.forget();
-            self.now.began = Some(now);
-        } else if now.since(began) >= GENERATION {
-            let mut next = Generation::new(&self.empty);
-            next.began = Some(now);
-            self.before = Some(std::mem::replace(&mut self.now, next));
-        }
+        self.generations.turn(now, || self.empty.clone());
     }
 
     pub(super) fn top(&self, now: Instant) -> Top {
-        let generations = [self.before.as_ref(), Some(&self.now)];
         let mut counts: HashMap<u64, u64> = HashMap::with_capacity(2 * KEPT);
-        let mut top = Top::default();
-        for generation in generations.into_iter().flatten() {
-            for node in generation.top.list() {
+        for generation in self.generations.both() {
+            for node in generation.counts.list() {
                 *counts.entry(node.item).or_default() += node.count;
             }
-            top.seen += generation.seen;
-            top.all = top.all.saturating_add(generation.all);
         }
-        let since = self.before.as_ref().map_or(self.now.began, |one| one.began);
-        top.seconds = since.map_or(0.0, |since| now.since(since).as_secs_f64());
-        top.keys = counts.into_iter().collect();
-        top.keys
-            .sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
-        top.keys.truncate(KEPT);
-        top
-    }
-
-    fn forget(&mut self) {
-        self.now = Generation::new(&self.empty);
-        self.before = None;
-    }
-}
-
-impl Generation {
-    fn new(empty: &TopK<u64>) -> Self {
-        Self {
-            began: None,
-            top: empty.clone(),
-            seen: 0,
-            all: 0,
+        let mut keys: Vec<_> = counts.into_iter().collect();
+        keys.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
+        keys.truncate(KEPT);
+        Top {
+            keys,
+            sums: self.generations.sums(),
+            seconds: self.generations.seconds(now),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    fn at(ms: u64) -> Instant {
-        Instant::ZERO.after(Duration::from_millis(ms))
-    }
+    use super::*;
 
     #[test]
     fn the_most_frequent_of_the_last_second_are_counted() {
+        let at = |ms| Instant::ZERO.after(Duration::from_millis(ms));
         let mut sketch = Sketch::new(7);
         sketch.turn(at(0));
         for ms in (100..=2_000).step_by(100) {
@@ -148,25 +105,21 @@ mod tests {
                 let hot = if ms <= 1_000 { 1 } else { 2 };
                 sketch.add(if i % 2 == 0 { hot } else { 1_000 + i });
             }
-            sketch.came(2_000);
+            sketch.came(Came {
+                all: 2_000,
+                nameless: 10,
+            });
             sketch.turn(at(ms));
         }
         let top = sketch.top(at(2_000));
-        assert_eq!((top.seen, top.all, top.seconds), (5_000, 10_000, 0.5));
+        let sums = Sums {
+            seen: 5_000,
+            all: 10_000,
+            nameless: 50,
+        };
+        assert_eq!((top.sums, top.seconds), (sums, 0.5));
         assert_eq!(top.keys[0], (2, 2_500));
         assert!(top.keys.iter().all(|(key, _)| *key != 1), "forgotten");
         assert!(top.keys.len() <= KEPT);
-    }
-
-    #[test]
-    fn a_gap_and_a_clock_set_back_begin_anew() {
-        let mut sketch = Sketch::new(7);
-        for ms in [60_000, 60_500, 61_000, 90_000, 50] {
-            (0..100).for_each(|_| sketch.add(1));
-            sketch.came(100);
-            sketch.turn(at(ms));
-            let known = [60_500, 61_000].contains(&ms);
-            assert_eq!(!sketch.top(at(ms)).keys.is_empty(), known, "{ms}");
-        }
     }
 }

@@ -1,30 +1,41 @@
-//! Keys on their way from the threads of requests to the sampler: [`Rings`].
+//! Keys and tenants on their way from the threads of requests to the sampler: [`Rings`].
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Rings, so that threads do not wait for each other's cache lines.
 const RINGS: usize = 8;
-/// Keys that a ring holds. With ten samples a second that is 40,000 keys a second from each of eight threads; of more
+/// Words that a ring holds. With ten samples a second that is 40,000 a second from each of eight threads; of more
 /// the latest are seen.
-pub(super) const SLOTS: usize = 4_096;
+pub(crate) const SLOTS: usize = 4_096;
 
-/// The latest keys, by thread. Writers never wait; what nobody read in time is overwritten.
+/// The latest words, by thread. Writers never wait; what nobody read in time is overwritten.
 #[derive(Debug)]
-pub(super) struct Rings(Box<[Ring]>);
+pub(crate) struct Rings(Box<[Ring]>);
 
 /// On a cache line of its own, or two: processors fetch neighbours.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Ring {
-    /// Keys that were ever written.
+    /// Words that were ever written.
     written: AtomicU64,
+    /// Weight of what came without one.
+    nameless: AtomicU64,
     slots: Box<[AtomicU64]>,
 }
 
-/// How far a reader is in each ring.
+/// How far a reader is in each ring, in words and in nameless weight.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Cursor([u64; RINGS]);
+pub(crate) struct Cursor([(u64, u64); RINGS]);
+
+/// What came since a reader was there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Came {
+    /// Words, with those that are gone.
+    pub(crate) all: u64,
+    /// Weight of what came without one.
+    pub(crate) nameless: u64,
+}
 
 thread_local! {
     /// The ring of this thread.
@@ -35,37 +46,51 @@ thread_local! {
 }
 
 impl Rings {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ring = |_| Ring {
             written: AtomicU64::new(0),
+            nameless: AtomicU64::new(0),
             slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
         };
         Self((0..RINGS).map(ring).collect())
     }
 
     /// One addition and one store.
-    pub(super) fn push(&self, key: u64) {
-        // A thread that is ending has none any more.
-        let ring = &self.0[OWN.try_with(Cell::get).unwrap_or(0)];
+    pub(crate) fn push(&self, word: u64) {
+        let ring = self.own();
         let number = ring.written.fetch_add(1, Ordering::Relaxed);
-        // Read before it is written, the slot shows a key of one lap ago: one wrong key in a statistic.
-        ring.slots[number as usize % SLOTS].store(key, Ordering::Relaxed);
+        // Read before it is written, the slot shows a word of one lap ago: one wrong key in a statistic.
+        ring.slots[number as usize % SLOTS].store(word, Ordering::Relaxed);
     }
 
-    /// What was written since the cursor was there; returns how many keys that were, with those that are gone.
-    pub(super) fn drain(&self, cursor: &mut Cursor, mut take: impl FnMut(u64)) -> u64 {
-        let mut all = 0_u64;
-        for (ring, seen) in self.0.iter().zip(&mut cursor.0) {
+    /// One addition.
+    pub(crate) fn push_nameless(&self, weight: u64) {
+        self.own().nameless.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    /// The ring of this thread. A thread that is ending has none of its own any more.
+    fn own(&self) -> &Ring {
+        &self.0[OWN.try_with(Cell::get).unwrap_or(0)]
+    }
+
+    /// What was written since the cursor was there.
+    pub(crate) fn drain(&self, cursor: &mut Cursor, mut take: impl FnMut(u64)) -> Came {
+        let mut came = Came::default();
+        for (ring, (seen, nameless_seen)) in self.0.iter().zip(&mut cursor.0) {
+            let nameless = ring.nameless.load(Ordering::Relaxed);
+            let new = nameless.wrapping_sub(*nameless_seen);
+            came.nameless = came.nameless.saturating_add(new);
+            *nameless_seen = nameless;
             let written = ring.written.load(Ordering::Relaxed);
             let new = written.wrapping_sub(*seen);
-            all = all.saturating_add(new);
+            came.all = came.all.saturating_add(new);
             for back in (1..=new.min(SLOTS as u64)).rev() {
                 let number = written.wrapping_sub(back);
                 take(ring.slots[number as usize % SLOTS].load(Ordering::Relaxed));
             }
             *seen = written;
         }
-        all
+        came
     }
 }
 
@@ -78,12 +103,16 @@ mod tests {
         let (rings, mut cursor) = (Rings::new(), Cursor::default());
         let drain = |cursor: &mut Cursor| {
             let mut keys = Vec::new();
-            let all = rings.drain(cursor, |key| keys.push(key));
-            (keys, all)
+            let came = rings.drain(cursor, |key| keys.push(key));
+            (keys, came.all)
         };
         (0..10).for_each(|key| rings.push(key));
         assert_eq!(drain(&mut cursor), ((0..10).collect(), 10));
         assert_eq!(drain(&mut cursor), (vec![], 0));
+        rings.push_nameless(40);
+        rings.push_nameless(2);
+        let nameless = |cursor: &mut Cursor| rings.drain(cursor, |_| {}).nameless;
+        assert_eq!([nameless(&mut cursor), nameless(&mut cursor)], [42, 0]);
         let flood = 3 * SLOTS as u64;
         (0..flood).for_each(|key| rings.push(key));
         let (keys, all) = drain(&mut cursor);
@@ -101,7 +130,7 @@ mod tests {
             }
         });
         let mut keys = Vec::new();
-        assert_eq!(rings.drain(&mut cursor, |key| keys.push(key)), 1_600);
+        assert_eq!(rings.drain(&mut cursor, |key| keys.push(key)).all, 1_600);
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), 1_600);
