@@ -76,6 +76,35 @@ impl Store {
         Self::open_on(path.as_ref(), options, Builder::build)
     }
 
+    /// The same, and `add` puts into the controller's builder what only the embedder knows: signals and observers of
+    /// its own, such as a follower's lag or hot keys.
+    ///
+    /// ```
+    /// use cinnamon_rocks::{Store, StoreOptions};
+    /// use cinnamon_signals::HotKeys;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// let (hot_keys, seen) = HotKeys::new();
+    /// let add = |builder: cinnamon_core::Builder| builder.signal(hot_keys);
+    /// let store = Store::open_with(folder.path(), StoreOptions::default(), add)?;
+    /// seen.key(4711);
+    /// # store.close();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`]; and when a signal is not what it must be.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: StoreOptions,
+        add: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Self, OpenError> {
+        Self::open_on(path.as_ref(), options, |builder| add(builder).build())
+    }
+
     /// The same with a controller that is built so: with another clock, or without threads.
     pub(crate) fn open_on(
         path: &Path,
