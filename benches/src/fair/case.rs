@@ -8,9 +8,9 @@ use cinnamon_core::simulation::{
     VirtualController,
 };
 use cinnamon_core::{
-    ConfigError, Observer, OfferEvent, Reason, Settings, Signal, TenantSettings, Tier, TierBudget,
+    ConfigError, Observer, Reason, Settings, Signal, TenantSettings, Tier, TierBudget,
 };
-use cinnamon_signals::{HotKeys, HotKeysHandle};
+use cinnamon_signals::{HotKeys, HotTenants};
 
 use super::look::Look;
 
@@ -93,8 +93,13 @@ pub struct Case {
 pub const CASES: &[Case] = &[
     Case {
         name: "hot-key",
-        about: "a key at some hundred times its peers, among a million by Zipf's law",
+        about: "a key at some hundred times its peers, among a million by Zipf's law, for five minutes",
         run: hot_key,
+    },
+    Case {
+        name: "hot-tenant",
+        about: "one of ten tenants asks for ten times its share, for five minutes",
+        run: hot_tenant,
     },
     Case {
         name: "return",
@@ -151,16 +156,12 @@ fn run(scenario: &Scenario, mut policy: VirtualController) -> Result<(Report, Lo
     Ok((report, look))
 }
 
-/// Tells a signal of every key that comes.
-struct Keyed(HotKeysHandle);
-
-impl Observer for Keyed {
-    fn on_offer(&self, offer: &OfferEvent<'_>) {
-        if let Some(key) = offer.request.get_key() {
-            self.0.key(key);
-        }
-    }
-}
+/// When a culprit begins …
+const FROM_S: f64 = 20.0;
+/// … and for how long it goes on. In a minute its first second, in which nobody knows of it yet, would be more than the
+/// hundredth beyond a 99th percentile.
+const TROUBLE_S: f64 = 300.0;
+const TO_S: f64 = FROM_S + TROUBLE_S;
 
 const KEYS: KeySpace = KeySpace {
     keys: 1_000_000,
@@ -170,9 +171,9 @@ const KEYS: KeySpace = KeySpace {
 fn hot_key(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
     let phases = |hot: f64| {
         vec![
-            Phase::new("calm", 20.0, 0.8),
-            Phase::new("hot", 60.0, 0.8).hot(hot),
-            Phase::new("after", 20.0, 0.8),
+            Phase::new("calm", FROM_S, 0.7),
+            Phase::new("hot", TROUBLE_S, 0.7).hot(hot),
+            Phase::new("after", 20.0, 0.7),
         ]
     };
     let with = |hot| Scenario {
@@ -180,44 +181,57 @@ fn hot_key(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
         key_space: Some(KEYS),
         ..usual(seed)
     };
-    let scenario = with(0.5);
+    let scenario = with(0.7);
     let plain = || VirtualController::new(settings(&scenario));
     let policy = if guarded {
         let (signal, seen) = HotKeys::new();
-        let signals: Vec<Box<dyn Signal>> = vec![Box::new(signal)];
-        plain()?.watched_by(signals, vec![Arc::new(Keyed(seen))])?
+        watched(plain()?, signal, seen)?
     } else {
         plain()?
     };
     let (_, look) = run(&scenario, policy)?;
     let (_, cool) = run(&with(0.0), plain()?)?;
     let others = |fate: &Fate| !fate.hot;
-    let cold = look.between(20.0, 100.0, others);
+    let cold = look.between(FROM_S, TO_S + 20.0, others);
     let capped = cold.filter(|fate| matches!(fate.end, End::Refused(Reason::Capped)));
-    let cold_throttled = capped.count() as f64 / look.between(20.0, 100.0, others).count() as f64;
+    let cold_throttled =
+        capped.count() as f64 / look.between(FROM_S, TO_S + 20.0, others).count() as f64;
     Ok(vec![
         most(
             "named and throttled after, s",
-            look.throttled_s.map_or(60.0, |at| at - 20.0),
+            look.throttled_s.map_or(TROUBLE_S, |at| at - FROM_S),
             1.0,
         ),
-        most("others refused", look.refused(20.0, 80.0, others), 0.001),
+        most("others refused", look.refused(FROM_S, TO_S, others), 0.001),
         most(
             "others' p99 over that without the key",
-            look.p99_s(20.0, 80.0, others) / cool.p99_s(20.0, 80.0, others),
+            look.p99_s(FROM_S, TO_S, others) / cool.p99_s(FROM_S, TO_S, others),
             1.1,
         ),
         most("cold keys throttled", cold_throttled, 1e-4),
-        shown("the key refused", look.refused(21.0, 80.0, |fate| fate.hot)),
+        shown(
+            "the key refused",
+            look.refused(FROM_S + 1.0, TO_S, |fate| fate.hot),
+        ),
         most(
             "anybody refused later than 2 s after",
-            look.refused(82.0, 100.0, |_| true),
+            look.refused(TO_S + 2.0, TO_S + 20.0, |_| true),
             0.0,
         ),
     ])
 }
 
+fn watched(
+    policy: VirtualController,
+    signal: impl Signal + 'static,
+    seen: impl Observer + 'static,
+) -> Result<VirtualController, ConfigError> {
+    policy.watched_by(vec![Box::new(signal)], vec![Arc::new(seen)])
+}
+
 const TENANTS: usize = 20;
+/// So few that one at ten times its share is more than the lane has room for.
+const FEW: usize = 10;
 
 fn tenants() -> Vec<TenantLoad> {
     vec![
@@ -227,6 +241,55 @@ fn tenants() -> Vec<TenantLoad> {
         };
         TENANTS
     ]
+}
+
+fn hot_tenant(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
+    let with = |times: f64| {
+        let mut floods = vec![1.0; FEW];
+        floods[0] = times;
+        Scenario {
+            phases: vec![
+                Phase::new("calm", FROM_S, 0.7),
+                Phase::new("flood", TROUBLE_S, 0.7).tenants(&floods),
+                Phase::new("after", 20.0, 0.7),
+            ],
+            tenants: tenants()[..FEW].to_vec(),
+            ..usual(seed)
+        }
+    };
+    let scenario = with(10.0);
+    let plain = || VirtualController::new(settings(&scenario));
+    let policy = if guarded {
+        let (signal, seen) = HotTenants::new();
+        watched(plain()?, signal, seen)?
+    } else {
+        plain()?
+    };
+    let (_, look) = run(&scenario, policy)?;
+    let (_, cool) = run(&with(1.0), plain()?)?;
+    let others = |fate: &Fate| fate.tenant != Some(0);
+    Ok(vec![
+        most(
+            "named and throttled after, s",
+            look.throttled_s.map_or(TROUBLE_S, |at| at - FROM_S),
+            1.0,
+        ),
+        most("others refused", look.refused(FROM_S, TO_S, others), 0.001),
+        most(
+            "others' p99 over that without the flood",
+            look.p99_s(FROM_S, TO_S, others) / cool.p99_s(FROM_S, TO_S, others),
+            1.1,
+        ),
+        shown(
+            "the flood refused",
+            look.refused(FROM_S + 1.0, TO_S, |fate| fate.tenant == Some(0)),
+        ),
+        most(
+            "anybody refused later than 2 s after",
+            look.refused(TO_S + 2.0, TO_S + 20.0, |_| true),
+            0.0,
+        ),
+    ])
 }
 
 fn comes_back(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
