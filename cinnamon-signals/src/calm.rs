@@ -10,7 +10,8 @@ use cinnamon_core::{Class, Instant, LaneView, Reading, Signal, Tenant, View};
 use crate::world::tests::Feigned;
 use crate::{
     AcceptQueue, ConfirmedBy, Cpu, Debounced, FollowerLag, HotKeys, HotTenants, InflightBudget,
-    LagReport, LaneLatency, LatencySlo, Pressure, QueueWait, Slo, StallTime, StealTime, WriteBytes,
+    LagReport, LaneLatency, LatencySlo, Pressure, QueueWait, Retries, Slo, StallTime, StealTime,
+    WriteBytes,
 };
 
 const DAY_S: u64 = 24 * 3_600;
@@ -383,6 +384,28 @@ fn hot_tenants() {
             let cost = 1 + (rng.next() % 8) as u32;
             handle.tenant(Tenant(if hot { 99 } else { tenant }), cost);
         }
+    });
+}
+
+#[test]
+fn retries() {
+    let (mut part, mut again) = (0.0, 0.0);
+    let mut rng = Rng(16);
+    run(Retries::new(), 16, |_, tick, view| {
+        // One in fifty is tried again; once somebody has waited for a tenth of a second all are; and half of all in trouble.
+        let late = (tick.backlog - 0.1).max(0.0) / TICK.as_secs_f64();
+        let share = if tick.trouble {
+            0.5
+        } else {
+            late.clamp(0.02, 1.0)
+        };
+        part += RATE * LOAD * TICK.as_secs_f64() * (0.8 + 0.4 * tick.noise) + again;
+        let offered = part as u64;
+        part -= offered as f64;
+        let retried = (0..offered).filter(|_| rng.unit() < share).count() as u64;
+        again = if tick.trouble { 0.0 } else { retried as f64 };
+        view.lanes[0].offered += offered;
+        view.lanes[0].retried += retried;
     });
 }
 

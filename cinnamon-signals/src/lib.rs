@@ -14,6 +14,7 @@
 //! | [`WriteBytes`] | bytes of writes per second, against what the store carries off |
 //! | [`HotKeys`] | keys that get more than their share, and who they are |
 //! | [`HotTenants`] | tenants that ask for more than their share, and who they are |
+//! | [`Retries`] | the share of requests that came before; it informs |
 //! | `Tasks`, with the feature `tokio` | tasks of a tokio runtime |
 //! | [`FollowerLag`] | how far followers are behind |
 //! | [`Heartbeat`] | starvation of the processor, confirmed by latency |
@@ -51,6 +52,7 @@ mod memory;
 mod push;
 mod queue_wait;
 mod ramp;
+mod retries;
 mod setting;
 mod share;
 mod stall_time;
@@ -99,6 +101,7 @@ pub use queue_wait::{
     QueueWaitHandle, QueuedWork,
 };
 pub use ramp::{LogRamp, Ramp, RampError};
+pub use retries::{DEFAULT_RETRY_SHARE, RETRY_OFFERS, RETRY_WINDOW, Retries};
 pub use setting::SettingError;
 pub use stall_time::{
     DEFAULT_STALL_TIERS, STALL_TIERS_MAX, STALL_WINDOW, StallHandle, StallTier, StallTime,
