@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cinnamon_core::{Authority, Dynamics, Instant, Reading, Signal, View};
+use cinnamon_core::{
+    Authority, Dynamics, FinishEvent, Instant, Observer, OfferAnswer, OfferEvent, Outcome, Reading,
+    Signal, StartEvent, View,
+};
 
 use crate::common::{Common, common_answers, common_setters};
 use crate::setting::{SettingError, within};
@@ -20,6 +23,8 @@ pub const WRITE_BYTES_WINDOW: Duration = Duration::from_secs(2);
 
 /// No single write is larger than this, a tebibyte, whatever is said of it.
 const BYTES_MAX: u64 = 1 << 40;
+/// Lanes that an observer counts apart: as many as a controller has.
+const LANES: usize = 64;
 
 /// Bytes per second of writes let in, against a budget that is fixed or follows what the store sustains.
 ///
@@ -27,14 +32,21 @@ const BYTES_MAX: u64 = 1 << 40;
 ///   it is done and its size is known, and taken back when it fails. Errors of the estimates do not add up. Pressure is
 ///   that rate over the budget; where [`in_flight`](Self::in_flight) is set, the bytes of unfinished writes over that
 ///   count too, and the greater holds.
-/// - **A sample costs** the walk over some twenty marks, and what the budget takes; a write two atomic additions at each end.
+/// - **A sample costs** the walk over some twenty marks, and what the budget takes; a write two atomic additions at each end,
+///   by hand or as an observer.
 /// - **Lies** when callers do not tell of all writes, and as its budget does. What is corrected or taken back counts in
-///   the window in which that happens, so for a moment the rate may read as too small.
+///   the window in which that happens, so for a moment the rate may read as too small. An observer believes what requests
+///   say of their bytes, and that is the body that waits, not what the store makes of it.
 /// - **Dynamics** are settling, with its window. **Authority** is [`Authority::Measuring`].
 /// - **Target**: the budget. It has no default; it is the machine's. For an LSM store let it follow what flushes and
 ///   compactions carry off while they are behind: [`Sustained`].
 ///
 /// A budget that is not known, or no positive number, makes it unavailable; an infinite one is no limit.
+///
+/// There are two ways to tell it of writes. As an [`Observer`] the handle takes
+/// [`Request::bytes`](cinnamon_core::Request::bytes) of what begins to run in the lanes of its scope for the estimate, and takes it
+/// back when the work ends as [`Outcome::Failure`] or its permit is dropped; work that was overloaded or ignored may have
+/// been written. Where cost is counted in bytes, [`cost_unit`](Self::cost_unit) lets the cost at the end correct it. By hand:
 ///
 /// ```
 /// use cinnamon_core::Scope;
@@ -67,7 +79,7 @@ enum Budget {
     Asked(Box<dyn FnMut() -> Option<f64> + Send>),
 }
 
-/// Tells a [`WriteBytes`] of writes. Clones tell the same one.
+/// Tells a [`WriteBytes`] of writes, as an [`Observer`] or by hand, not of the same one by both. Clones tell the same one.
 #[derive(Clone, Debug)]
 pub struct WriteBytesHandle {
     counts: Arc<Counts>,
@@ -79,15 +91,40 @@ pub struct WriteBytesHandle {
 pub struct AdmittedWrite {
     counts: Arc<Counts>,
     estimate: u64,
-    done: bool,
+    written: u64,
 }
 
-/// Both only rise, and wrap after centuries; the difference is what was let in.
-#[derive(Debug, Default)]
+/// What was told by hand, and what was seen of each lane: apart, for nobody tells an observer which lanes are in scope.
+#[derive(Debug)]
 struct Counts {
+    told: Bytes,
+    lanes: [Bytes; LANES],
+    /// Bytes of a work unit; 0 when cost says nothing of bytes.
+    cost_unit: AtomicU64,
+}
+
+/// The first two only rise, and wrap after centuries; their difference is what was let in.
+#[derive(Debug, Default)]
+struct Bytes {
     added: AtomicU64,
     taken_back: AtomicU64,
     in_flight: AtomicU64,
+}
+
+impl Bytes {
+    fn begin(&self, estimate: u64) {
+        self.added.fetch_add(estimate, Ordering::Relaxed);
+        self.in_flight.fetch_add(estimate, Ordering::Relaxed);
+    }
+
+    /// What was taken for `estimate` is done, and was `written`.
+    fn end(&self, estimate: u64, written: u64) {
+        let more = written.saturating_sub(estimate);
+        let less = estimate.saturating_sub(written);
+        self.added.fetch_add(more, Ordering::Relaxed);
+        self.taken_back.fetch_add(less, Ordering::Relaxed);
+        self.in_flight.fetch_sub(estimate, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for WriteBytes {
@@ -104,25 +141,51 @@ impl WriteBytesHandle {
     /// A write of about so many bytes was let in.
     pub fn admit(&self, estimate: u64) -> AdmittedWrite {
         let estimate = estimate.min(BYTES_MAX);
-        self.counts.added.fetch_add(estimate, Ordering::Relaxed);
-        self.counts.in_flight.fetch_add(estimate, Ordering::Relaxed);
+        self.counts.told.begin(estimate);
         AdmittedWrite {
             counts: Arc::clone(&self.counts),
             estimate,
-            done: false,
+            written: 0,
         }
+    }
+}
+
+impl Observer for WriteBytesHandle {
+    fn on_offer(&self, offer: &OfferEvent<'_>) {
+        if offer.answer == OfferAnswer::Runs
+            && let Some(bytes) = self.counts.lanes.get(offer.lane)
+        {
+            bytes.begin(offer.request.get_bytes().into());
+        }
+    }
+
+    fn on_start(&self, start: &StartEvent<'_>) {
+        if let Some(bytes) = self.counts.lanes.get(start.lane) {
+            bytes.begin(start.request.get_bytes().into());
+        }
+    }
+
+    fn on_finish(&self, finish: &FinishEvent) {
+        let Some(bytes) = self.counts.lanes.get(finish.lane) else {
+            return;
+        };
+        let (estimate, unit) = (finish.bytes.into(), &self.counts.cost_unit);
+        let of_cost = |cost: u32| match unit.load(Ordering::Relaxed) {
+            0 => None,
+            unit => Some(u64::from(cost).saturating_mul(unit).min(BYTES_MAX)),
+        };
+        let written = match finish.outcome {
+            None | Some(Outcome::Failure) => 0,
+            Some(_) => finish.cost.and_then(of_cost).unwrap_or(estimate),
+        };
+        bytes.end(estimate, written);
     }
 }
 
 impl AdmittedWrite {
     /// It is done, and was so many bytes.
     pub fn complete(mut self, bytes: u64) {
-        self.done = true;
-        let bytes = bytes.min(BYTES_MAX);
-        let more = bytes.saturating_sub(self.estimate);
-        let less = self.estimate.saturating_sub(bytes);
-        self.counts.added.fetch_add(more, Ordering::Relaxed);
-        self.counts.taken_back.fetch_add(less, Ordering::Relaxed);
+        self.written = bytes.min(BYTES_MAX);
     }
 
     /// It failed, and wrote nothing. Dropping it says the same.
@@ -133,13 +196,7 @@ impl AdmittedWrite {
 
 impl Drop for AdmittedWrite {
     fn drop(&mut self) {
-        let counts = &self.counts;
-        counts.in_flight.fetch_sub(self.estimate, Ordering::Relaxed);
-        if !self.done {
-            counts
-                .taken_back
-                .fetch_add(self.estimate, Ordering::Relaxed);
-        }
+        self.counts.told.end(self.estimate, self.written);
     }
 }
 
@@ -169,7 +226,11 @@ impl WriteBytes {
     }
 
     fn with(budget: Budget) -> (Self, WriteBytesHandle) {
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::new(Counts {
+            told: Bytes::default(),
+            lanes: std::array::from_fn(|_| Bytes::default()),
+            cost_unit: AtomicU64::new(0),
+        });
         let signal = Self {
             common: Common::new("write-bytes", Authority::Measuring),
             budget,
@@ -194,13 +255,29 @@ impl WriteBytes {
         Ok(self)
     }
 
-    fn rate(&mut self, now: Instant) -> Option<f64> {
-        let counts = [&self.counts.added, &self.counts.taken_back];
-        let gain = self
-            .window
-            .push(now, counts.map(|count| count.load(Ordering::Relaxed)))?;
-        let [added, taken_back] = gain.counts.map(|bytes| bytes as f64);
-        Some((added - taken_back).max(0.0) / gain.seconds)
+    /// Bytes of one work unit, where what [`Permit::finish`](cinnamon_core::Permit::finish) is told of the cost is what was
+    /// written: it corrects what was observed. Default: cost says nothing of bytes.
+    ///
+    /// # Errors
+    ///
+    /// When it is 0.
+    pub fn cost_unit(self, bytes: u64) -> Result<Self, SettingError> {
+        let bound = "at least 1";
+        within("write_bytes.cost_unit", bytes as f64, 1.0..=f64::MAX, bound)?;
+        self.counts.cost_unit.store(bytes, Ordering::Relaxed);
+        Ok(self)
+    }
+
+    /// Added, taken back and in flight so far, of all that was told and of the lanes in scope.
+    fn counts(&self, view: &View) -> [u64; 3] {
+        let lanes = self.counts.lanes.iter().zip(&view.lanes);
+        let lanes = lanes.filter(|(_, lane)| self.common.scope.covers(lane));
+        let all = lanes.map(|(bytes, _)| bytes);
+        let all = all.chain(std::iter::once(&self.counts.told));
+        all.fold([0; 3], |sums: [u64; 3], bytes| {
+            let counts = [&bytes.added, &bytes.taken_back, &bytes.in_flight];
+            std::array::from_fn(|i| sums[i].wrapping_add(counts[i].load(Ordering::Relaxed)))
+        })
     }
 }
 
@@ -211,14 +288,20 @@ impl Signal for WriteBytes {
         Dynamics::settling(WRITE_BYTES_WINDOW)
     }
 
-    fn sample(&mut self, now: Instant, _view: &View) -> Reading {
-        let rate = self.rate(now);
+    fn sample(&mut self, now: Instant, view: &View) -> Reading {
+        let [added, taken_back, in_flight] = self.counts(view);
+        let gain = self.window.push(now, [added, taken_back]);
+        let rate = gain.map(|gain| {
+            let [added, taken_back] = gain.counts.map(|bytes| bytes as f64);
+            (added - taken_back).max(0.0) / gain.seconds
+        });
         let budget = match &mut self.budget {
             Budget::Fixed(budget) => Some(*budget),
             Budget::Asked(budget) => budget(),
         };
-        let in_flight = self.counts.in_flight.load(Ordering::Relaxed) as f64;
-        let by_memory = self.in_flight_max.map_or(0.0, |most| in_flight / most);
+        let by_memory = self
+            .in_flight_max
+            .map_or(0.0, |most| in_flight as f64 / most);
         match (rate, budget.filter(|budget| *budget > 0.0)) {
             (Some(rate), Some(budget)) => {
                 let (rate_mb, budget_mb) = (rate / 1e6, budget / 1e6);
@@ -278,7 +361,7 @@ mod tests {
             drop(handle.admit(700));
         };
         near(run(&mut signal, 20_000, 3_600, half), 0.5);
-        assert_eq!(handle.counts.in_flight.load(Ordering::Relaxed), 0);
+        assert_eq!(handle.counts.told.in_flight.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -325,5 +408,6 @@ mod tests {
         assert!(WriteBytes::new(f64::NAN).is_err() && WriteBytes::new(0.0).is_err());
         let (signal, _handle) = WriteBytes::new(1.0).unwrap();
         assert!(signal.in_flight(0).is_err());
+        assert!(WriteBytes::new(1.0).unwrap().0.cost_unit(0).is_err());
     }
 }
