@@ -43,7 +43,7 @@ const TAU: Duration = Duration::from_secs(1);
 ///   [`rate_max`](Self::rate_max) it is the key's rate over that, busy or not.
 /// - **A sample costs** about 50 ns for each key since the last one, 33,000 at most, of more the latest count; so 0.25 % of a
 ///   core at 50,000 requests a second, and 1.6 % at most. A request costs an addition and a store, a few nanoseconds; as an
-///   observer 20 ns.
+///   observer 15 ns.
 /// - **Lies** when many keys are hot alike (then they are each other's peers, and it is overload like any), when the load
 ///   of a key is not its number of requests, and about which of several threads' keys came first. Of little it cannot tell
 ///   much: at 1,000 requests a second a key is named from some 15 to 25 % of them on. An observer cannot tell exempt work

@@ -10,12 +10,17 @@
 )]
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cinnamon_core::{Class, Clock, Instant, LaneView, MonotonicClock, Signal, View};
+use cinnamon_core::{
+    Class, Clock, Completion, Config, Controller, Instant, LaneView, ManualClock, MonotonicClock,
+    Observer, Request, Settings, Signal, Tenant, Tier, View,
+};
 use cinnamon_signals::{
-    AcceptQueue, Cpu, Errors, FollowerLag, Heartbeat, HotKeys, InflightBudget, LagReport,
-    LaneLatency, LatencySlo, Memory, Pressure, QueueWait, Slo, StallTime, StealTime, WriteBytes,
+    AcceptQueue, Cpu, Errors, FollowerLag, Heartbeat, HotKeys, HotTenants, InflightBudget,
+    LagReport, LaneLatency, LatencySlo, Memory, Pressure, QueueWait, Retries, Slo, StallTime,
+    StealTime, WriteBytes,
 };
 
 const SAMPLES: u64 = 2_000;
@@ -48,6 +53,48 @@ fn call(name: &str, one: impl FnMut(u64)) {
     println!("{name:20} a call   {:8.1} ns", nanos_of_one(CALLS, one));
 }
 
+/// A request with a key, a tenant, bytes and a cost, let in and done, while this observer looks on.
+fn observed(name: &str, observer: impl Observer + 'static) {
+    let config = Config::new(Settings::one_lane("main", 4)).unwrap();
+    let builder = Controller::builder(config).observer(Arc::new(observer));
+    let controller = builder.build_manual(ManualClock::new().shared()).unwrap();
+    let lane = controller.lane("main").unwrap();
+    call(name, |i| {
+        let request = Request::new(Tier::T2).key(i).tenant(Tenant(i as u32 % 100));
+        let permit = lane.try_admit(&request.bytes(4_096).cost(2));
+        permit.unwrap().finish(Completion::success());
+    });
+}
+
+/// A sample after so many requests.
+fn sample_of(mut signal: impl Signal, what: &str, counts: [u64; 2], mut tell: impl FnMut(u64)) {
+    let mut tenths = 0_u64;
+    for count in counts {
+        let nanos = nanos_of_one(SAMPLES, |n| {
+            (0..count).for_each(|i| tell(n * 4_001 + i));
+            tenths += 1;
+            let now = Instant::ZERO.after(Duration::from_millis(100 * tenths));
+            let _ = black_box(signal.sample(now, &View::default()));
+        });
+        let name = signal.name();
+        println!(
+            "{name:20} a sample {:8.2} us, of {count} {what}",
+            nanos / 1e3
+        );
+    }
+}
+
+#[test]
+#[ignore = "figures of this machine"]
+fn observers() {
+    struct Nobody;
+    impl Observer for Nobody {}
+    observed("an observer", Nobody);
+    observed("HotKeysHandle", HotKeys::new().1);
+    observed("HotTenantsHandle", HotTenants::new().1);
+    observed("WriteBytesHandle", WriteBytes::new(1e9).unwrap().1);
+}
+
 #[test]
 #[ignore = "figures of this machine"]
 fn what_each_costs() {
@@ -59,6 +106,7 @@ fn what_each_costs() {
             .unwrap(),
     );
     sample(Errors::new());
+    sample(Retries::new());
     sample(Cpu::new());
     sample(Pressure::memory());
     sample(StealTime::new());
@@ -112,20 +160,18 @@ fn what_each_costs() {
 
     let (keys, handle) = HotKeys::new();
     call("HotKeysHandle", |i| handle.key(i));
-    let mut signal = keys;
-    let mut tenths = 0_u64;
-    for keys in [0_u64, 4_000] {
-        let nanos = nanos_of_one(SAMPLES, |n| {
-            (0..keys).for_each(|i| handle.key((n * 4_001 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            tenths += 1;
-            let now = Instant::ZERO.after(Duration::from_millis(100 * tenths));
-            let _ = black_box(signal.sample(now, &View::default()));
-        });
-        println!(
-            "hot-keys             a sample {:8.2} us, of {keys} keys",
-            nanos / 1e3
-        );
-    }
+    sample_of(keys, "keys", [0, 4_000], |i| {
+        handle.key(i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    });
+    let (tenants, handle) = HotTenants::new();
+    call("HotTenantsHandle", |i| handle.tenant(Tenant(i as u32), 1));
+    sample_of(tenants, "requests of a hundred tenants", [0, 4_000], |i| {
+        handle.tenant(Tenant(i as u32 % 100), 1);
+    });
+    let (tenants, handle) = HotTenants::new();
+    sample_of(tenants, "requests of 4,000 tenants", [0, 4_000], |i| {
+        handle.tenant(Tenant(i as u32 % 4_000), 1);
+    });
 
     #[cfg(feature = "tokio")]
     {

@@ -238,7 +238,7 @@ fn a_hot_key_is_throttled_nobody_else_is_refused_and_it_is_let_go() {
     let total = zipf[KEYS - 1];
     // A hundred times as often as the first of the others; with them 1,402 a second.
     let (hot, others) = (100.0 / total * 600.0, 600.0);
-    for seed in 1..=3 {
+    for seed in 1..=20 {
         let (signal, handle) = HotKeys::with_seed(seed);
         let request = |rng: &mut Rng, culprit: bool| {
             let tier = tier(rng);
@@ -254,7 +254,7 @@ fn a_hot_key_is_throttled_nobody_else_is_refused_and_it_is_let_go() {
 
 #[test]
 fn a_tenant_at_ten_times_its_share_is_throttled_nobody_else_is_refused_and_it_is_let_go() {
-    for seed in 1..=3 {
+    for seed in 1..=20 {
         let (signal, handle) = HotTenants::new();
         let request = |rng: &mut Rng, culprit: bool| {
             let tier = tier(rng);
