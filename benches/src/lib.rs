@@ -6,6 +6,7 @@
 //! `lab` is the command line.
 
 pub mod alerts;
+pub mod each;
 pub mod endpoint;
 pub mod fair;
 pub mod limits;

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-use cinnamon_lab::{alerts, fair, limits, sim, top};
+use cinnamon_lab::{alerts, each, fair, limits, sim, top};
 use clap::{Parser, Subcommand};
 
 /// The overload laboratory of the Cinnamon admission controller.
@@ -48,6 +48,10 @@ enum Command {
     ///
     /// Exits with 0 when every bar was held and every control failed, 1 when not, 2 when there is no outcome.
     Fair(fair::Options),
+    /// Each ready-made signal alone, in virtual time: does it hold what it measures, and nothing more?
+    ///
+    /// Exits with 0 when every bar was held, 1 when not, 2 when there is no outcome.
+    Signals(each::Options),
     /// Drive a controller through trouble in virtual time: does the one alert fire that should?
     ///
     /// Needs `promtool`. Exits with 0 when exactly the alerts fired that should, 1 when not, 2 when there is no outcome.
@@ -96,6 +100,10 @@ const EXPERIMENTS: &[(&str, &str)] = &[
         "hot keys, floods, lying tags and retry storms: sees that nobody else pays",
     ),
     (
+        "signals",
+        "holds each ready-made signal's pressure at its target, alone",
+    ),
+    (
         "alerts",
         "makes every alert of docs/alerts.yml fire, and sees that no other does",
     ),
@@ -133,6 +141,7 @@ fn main() -> ExitCode {
         Command::Sim(options) => sim::command::main(&options),
         Command::Limits(options) => limits::main(&options),
         Command::Fair(options) => fair::main(&options),
+        Command::Signals(options) => each::main(&options),
         Command::Alerts(options) => alerts::main(&options),
         #[cfg(feature = "rocks")]
         Command::Demo(options) => demo::main(&options),
