@@ -2,6 +2,7 @@
 
 mod tally;
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ const OFFERS_MIN: u64 = 100;
 const TAU: Duration = Duration::from_secs(1);
 /// Least share that can be set.
 const SHARE_MIN: f64 = 0.01;
+/// Weights that can be: no one is a thousandth of a tenant, or a thousand of them.
+const WEIGHTS: RangeInclusive<f64> = 1e-3..=1e3;
 
 /// Tenants that ask for far more than their peers, and who they are: they are throttled, and nobody else.
 ///
@@ -44,8 +47,8 @@ const SHARE_MIN: f64 = 0.01;
 /// - **A sample costs** about 50 ns for each request since the last one, 33,000 at most, of more the latest count, and 0.2 us
 ///   for each tenant that came. A request costs an addition and a store, a few nanoseconds; as an observer 20 ns.
 /// - **Lies** about tenants that are large by right: beside many small ones the largest customer is a culprit as soon as the
-///   lanes are busy. Give it a share of its own in the settings of tenants, or a scope without its lane. It knows what a
-///   request says that it costs, 1 if it says nothing; and cannot tell exempt work from other.
+///   lanes are busy. Give it its [`weight`](Self::weight). It knows what a request says that it costs, 1 if it says nothing;
+///   and cannot tell exempt work from other.
 /// - **Dynamics** are settling. **Remedy** is [`Remedy::Precise`]: it never moves a threshold, so its **authority**,
 ///   [`Authority::Inferring`], is of no account.
 /// - **Target**: [`DEFAULT_HOT_TENANT_SHARE`].
@@ -76,6 +79,7 @@ const SHARE_MIN: f64 = 0.01;
 pub struct HotTenants {
     common: Common,
     target_share: f64,
+    weights: HashMap<u32, f64>,
     told: Arc<Told>,
     cursor: Cursor,
     tally: Tally,
@@ -115,6 +119,7 @@ impl HotTenants {
         let signal = Self {
             common: Common::new("hot-tenants", Authority::Inferring),
             target_share: DEFAULT_HOT_TENANT_SHARE,
+            weights: HashMap::new(),
             told: Arc::clone(&told),
             cursor: Cursor::default(),
             tally: Tally::new(),
@@ -137,6 +142,19 @@ impl HotTenants {
         Ok(self)
     }
 
+    /// As how many of its peers this tenant counts: what it may ask for grows with it. Default 1. Of tenants whose sizes
+    /// differ by right the usual one is 1.
+    ///
+    /// # Errors
+    ///
+    /// Unless it is from 0.001 to 1000.
+    pub fn weight(mut self, tenant: Tenant, weight: f64) -> Result<Self, SettingError> {
+        let bound = "from 0.001 to 1000";
+        let weight = within("hot_tenants.weight", weight, WEIGHTS, bound)?;
+        self.weights.insert(tenant.0, weight);
+        Ok(self)
+    }
+
     /// The culprits, worst first, and the greatest pressure of them.
     fn judge(&self, top: &Top) -> (Vec<Culprit>, f64) {
         let (mut culprits, mut pressure) = (Vec::new(), 0.0_f64);
@@ -149,7 +167,9 @@ impl HotTenants {
                 break;
             };
             let sure = cost.sum - SIGMAS * cost.error();
-            let stands_out = sure >= HOT_TENANT_PEERS * (peer.sum + PEER_SIGMAS * peer.error());
+            let weight = self.weights.get(tenant).copied().unwrap_or(1.0);
+            let peers = weight * (peer.sum + PEER_SIGMAS * peer.error());
+            let stands_out = sure >= HOT_TENANT_PEERS * peers;
             let share = top.share(cost.sum);
             let sure = top.share(sure);
             if !stands_out || sure < self.target_share {
@@ -157,9 +177,9 @@ impl HotTenants {
             }
             let who = Who::Tenant(Tenant(*tenant));
             culprits.push(Culprit { who, share });
-            // With what a peer has it would have this share of what is left.
-            let of_peer = top.share(peer.sum);
-            let fair = of_peer / (1.0 - share + of_peer);
+            // With what a peer has, or several, it would have this share of what is left.
+            let of_peers = weight * top.share(peer.sum);
+            let fair = of_peers / (1.0 - share + of_peers);
             pressure = pressure.max(sure / fair.max(self.target_share));
         }
         (culprits, pressure)

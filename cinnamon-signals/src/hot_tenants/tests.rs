@@ -142,6 +142,21 @@ fn it_should_have_what_a_peer_has_or_a_tenth() {
 }
 
 #[test]
+fn a_tenant_that_counts_as_several_may_ask_for_as_much() {
+    let of_weight = |weight: f64, asks: f64| {
+        let mut bench = Bench::new(6);
+        let signal = std::mem::replace(&mut bench.signal, HotTenants::new().0);
+        bench.signal = signal.weight(Tenant(0), weight).unwrap();
+        bench.run(30, &[asks, 1.0, 1.0, 1.0, 1.0, 1.0])
+    };
+    assert_eq!(culprits(&of_weight(1.0, 10.0)), [0]);
+    assert_eq!(of_weight(5.0, 10.0), Reading::pressure(0.0));
+    // It has six sevenths, and with what five have it would have a half.
+    let pressure = of_weight(5.0, 30.0).value().unwrap();
+    assert!((1.5..=1.75).contains(&pressure), "{pressure}");
+}
+
+#[test]
 fn cost_counts_and_not_the_number_of_requests() {
     let mut bench = Bench::new(5);
     let (mut busiest, mut dearest) = (Vec::new(), 0.0);
@@ -163,6 +178,7 @@ fn settings_that_cannot_be_are_refused_by_name() {
     let error = HotTenants::new().0.target_share(2.0).unwrap_err();
     let text = "`hot_tenants.target_share` is 2 but must be from 0.01 to 1";
     assert_eq!(error.to_string(), text);
+    assert!(HotTenants::new().0.weight(Tenant(0), 0.0).is_err());
     let signal = HotTenants::new().0.target_share(0.2).unwrap();
     assert_eq!(
         (signal.range(), signal.remedy()),
