@@ -44,9 +44,10 @@ const LANES: usize = 64;
 /// A budget that is not known, or no positive number, makes it unavailable; an infinite one is no limit.
 ///
 /// There are two ways to tell it of writes. As an [`Observer`] the handle takes
-/// [`Request::bytes`](cinnamon_core::Request::bytes) of what begins to run in the lanes of its scope for the estimate, and takes it
-/// back when the work ends as [`Outcome::Failure`] or its permit is dropped; work that was overloaded or ignored may have
-/// been written. Where cost is counted in bytes, [`cost_unit`](Self::cost_unit) lets the cost at the end correct it. By hand:
+/// [`Request::bytes`](cinnamon_core::Request::bytes) of what begins to run in the lanes of its scope for the estimate,
+/// and takes it back when the work ends as [`Outcome::Failure`] or its permit is dropped; work that was overloaded or
+/// ignored may have been written. Where cost is counted in bytes, [`cost_unit`](Self::cost_unit) lets the cost at the end
+/// correct it. By hand:
 ///
 /// ```
 /// use cinnamon_core::Scope;

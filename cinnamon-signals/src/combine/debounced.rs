@@ -13,10 +13,11 @@ pub const DEBOUNCE_MAX: Duration = Duration::from_secs(600);
 /// A pressure that counts only once it has stood at 1.0 or over for a time without a break, for what happens in short
 /// pauses too: a collection, a flush, a snapshot.
 ///
-/// Until then it is held under 1.0; culprits are shown and not throttled; a cut, which is asked for whatever the pressure,
-/// passes. From then on it passes as it is, until it has been under 0.9 for as long; so a law that holds it about its target does not lose it. What is not known passes, and breaks no
-/// run: a single lost sample is no sign of health. It makes the first reading of an excess late by its time, which is
-/// added to the delay that the signal declares.
+/// Until then it is held under 1.0; culprits are shown and not throttled; a cut, which is asked for whatever the
+/// pressure, passes. From then on it passes as it is, until it has been under 0.9 for as long; so a law that holds it
+/// about its target does not lose it. What is not known passes, and breaks no run: a single lost sample is no sign of
+/// health. It makes the first reading of an excess late by its time, which is added to the delay that the signal
+/// declares.
 ///
 /// Two samples make a run, at least: between them nobody looked.
 #[derive(Clone, Debug)]
