@@ -326,6 +326,12 @@ impl Reading {
         self
     }
 
+    /// The same without its [`cut`](Self::cut).
+    pub const fn without_cut(mut self) -> Self {
+        self.cut = None;
+        self
+    }
+
     /// Why nothing is known, if nothing is.
     #[must_use]
     pub fn why_unavailable(&self) -> Option<&str> {

@@ -52,6 +52,11 @@ impl Throttle {
         self.signal
     }
 
+    /// Bit per lane.
+    pub(crate) const fn lanes(&self) -> u64 {
+        self.lanes
+    }
+
     pub(crate) fn per_s(&self) -> f64 {
         f64::from_bits(self.per_s.load(Ordering::Relaxed))
     }

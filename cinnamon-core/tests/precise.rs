@@ -1,12 +1,14 @@
 //! Culprits that a signal names: they are throttled, and nobody else.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cinnamon_core::{
-    Binding, Clock, Completion, Config, Controller, Culprit, Dynamics, Instant, Lane, ManualClock,
-    Mode, Reading, Reason, Remedy, Request, Settings, Signal, SignalState, Tier, View, Who,
+    Binding, Clock, Completion, Config, Controller, Culprit, Dynamics, Instant, Lane, LaneSettings,
+    ManualClock, Mode, OwnedPermit, Reading, Reason, Remedy, Request, Settings, Signal,
+    SignalState, Tier, View, Who,
 };
 
 const HOT: u64 = 7;
@@ -32,6 +34,9 @@ impl Signal for Accuser {
 
     fn sample(&mut self, _: Instant, _: &View) -> Reading {
         let pressure = self.pressure.load(Ordering::Relaxed) as f64 / 100.0;
+        if pressure > 900.0 {
+            return Reading::unavailable("one lost sample");
+        }
         let who = Who::Key(HOT);
         Reading::pressure(pressure).culprits(vec![Culprit { who, share: 0.5 }])
     }
@@ -46,6 +51,10 @@ struct Rig {
 
 impl Rig {
     fn new(remedy: Remedy) -> Self {
+        Self::with(remedy, Settings::one_lane("main", 8))
+    }
+
+    fn with(remedy: Remedy, settings: Settings) -> Self {
         let pressure = Arc::new(AtomicU64::new(0));
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1));
@@ -53,7 +62,7 @@ impl Rig {
             pressure: Arc::clone(&pressure),
             remedy,
         };
-        let config = Config::new(Settings::one_lane("main", 8)).unwrap();
+        let config = Config::new(settings).unwrap();
         let controller = Controller::builder(config).signal(signal);
         let controller = controller.build_manual(clock.shared()).unwrap();
         let lane = controller.lane("main").unwrap();
@@ -191,4 +200,72 @@ fn without_control_steps_nobody_stays_throttled() {
     for _ in 0..1_000 {
         drop(rig.lane.try_admit(&hot).unwrap());
     }
+}
+
+#[test]
+fn a_lane_that_nobody_uses_does_not_slow_the_release() {
+    let settings = Settings::one_lane("main", 8).lane(LaneSettings::new("idle", 8));
+    let rig = Rig::with(Remedy::Precise, settings);
+    rig.run(5);
+    rig.say(5.0);
+    rig.run(10);
+    rig.say(0.2);
+    rig.run(3);
+    assert_eq!(rig.run(5), [0, 0]);
+}
+
+#[test]
+fn one_lost_sample_does_not_let_a_culprit_go_and_a_lost_signal_does() {
+    let rig = Rig::new(Remedy::Precise);
+    rig.run(5);
+    rig.say(5.0);
+    rig.run(10);
+    rig.say(1_000.0);
+    rig.clock.advance(Duration::from_millis(100));
+    rig.controller.tick(rig.clock.now());
+    rig.clock.advance(Duration::from_millis(5));
+    rig.controller.tick(rig.clock.now());
+    assert_eq!(rig.controller.snapshot().throttles.len(), 1);
+    // Its horizon is a second, and its grip fades over two of them.
+    rig.run(4);
+    assert!(rig.controller.snapshot().throttles.is_empty());
+    assert_eq!(rig.run(3), [0, 0]);
+}
+
+/// The others have gone, and the culprit alone asks for all that the lane can do. It used to be let go only where all of
+/// it would fit, and was starved for minutes in an empty lane.
+#[test]
+fn a_culprit_gets_the_room_that_nobody_else_uses() {
+    let settings = Settings::one_lane("main", 10);
+    let rig = Rig::with(Remedy::Precise, settings);
+    let mut running: VecDeque<(Instant, OwnedPermit)> = VecDeque::new();
+    let mut serve = |ms: u64, others: bool| {
+        let mut hot_served = 0;
+        for step in 0..ms {
+            let now = rig.clock.advance(Duration::from_millis(1));
+            while running.front().is_some_and(|(until, _)| *until <= now) {
+                if let Some((_, permit)) = running.pop_front() {
+                    permit.finish(Completion::success());
+                }
+            }
+            let other = (others && step % 10 < 6).then_some(1_000 + step);
+            for key in [Some(HOT), other].into_iter().flatten() {
+                if let Ok(permit) = rig.lane.try_admit_owned(&Request::new(Tier::T3).key(key)) {
+                    hot_served += u64::from(key == HOT);
+                    running.push_back((now.after(Duration::from_millis(10)), permit));
+                }
+            }
+            if step % 10 == 1 {
+                rig.controller.tick(now);
+            }
+        }
+        hot_served as f64 / ms as f64
+    };
+    serve(5_000, true);
+    rig.say(5.0);
+    serve(5_000, true);
+    rig.say(0.2);
+    serve(3_000, false);
+    let share = serve(2_000, false);
+    assert!(share > 0.6, "of a thousand a second: {share}");
 }

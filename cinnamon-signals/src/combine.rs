@@ -179,4 +179,10 @@ pub(crate) mod tests {
         };
         assert_eq!(*said, full(pressure).note(note));
     }
+
+    /// The same of a reading that was held back: its cut does not count either.
+    pub(crate) fn only_pressure_and_cut_differ(said: &Reading, pressure: f64, own: &str) {
+        let note = format!("{own}; inner");
+        assert_eq!(*said, full(pressure).note(note).without_cut());
+    }
 }

@@ -137,8 +137,8 @@ impl Selector {
             }
         }
         let signals = &self.signals;
-        let has_say = |index: usize| signals.get(index).is_some_and(|s| s.say().is_some());
-        self.precise.tick(dt_s.min(DT_MAX_S), lanes, has_say);
+        let faded = |index: usize| signals.get(index)?.faded();
+        self.precise.tick(dt_s.min(DT_MAX_S), lanes, faded);
     }
 
     /// The throttles for the lanes, if there are others than when this was last asked.

@@ -442,6 +442,13 @@ impl Supervised {
         }
     }
 
+    /// How far what it said of culprits has faded, 0 not at all to 1; nothing when it does not count.
+    pub(crate) fn faded(&self) -> Option<f64> {
+        let known = self.mode == Mode::Enforce && self.pressure.is_some();
+        let horizons = self.faded_s / self.profile.horizon_s;
+        known.then(|| (horizons / FADE_HORIZONS).min(1.0))
+    }
+
     /// Its pressure, if that is good and counts.
     pub(crate) fn say(&self) -> Option<f64> {
         let counts = self.mode == Mode::Enforce && self.fault.is_none();

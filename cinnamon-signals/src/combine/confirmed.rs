@@ -84,7 +84,7 @@ impl<S: Signal, L: Latency> Signal for ConfirmedBy<S, L> {
             Some(pressure) if pressure >= 1.0 && !confirmed => {
                 let text = self.confirmation.text();
                 let own = format!("{pressure:.2}, not confirmed: {text}");
-                noted(reading.map_pressure(|_| HELD_BACK), own)
+                noted(reading.map_pressure(|_| HELD_BACK).without_cut(), own)
             }
             _ => reading,
         }
@@ -94,7 +94,8 @@ impl<S: Signal, L: Latency> Signal for ConfirmedBy<S, L> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{
-        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+        Script, answers_as_script, at, full, only_pressure_and_cut_differ,
+        only_the_pressure_differs, run,
     };
     use super::*;
 
@@ -127,7 +128,7 @@ mod tests {
         let mut signal = ConfirmedBy::new(Script::of([full(1.5), full(0.7)]), || None::<f64>);
         let said = signal.sample(at(0), &View::default());
         let own = said.get_note().strip_suffix("; inner").unwrap();
-        only_the_pressure_differs(&said, HELD_BACK, own);
+        only_pressure_and_cut_differ(&said, HELD_BACK, own);
         assert!(own.starts_with("1.50, not confirmed: "), "{own}");
         let said = signal.sample(at(200), &View::default());
         only_the_pressure_differs(&said, 0.7, "");

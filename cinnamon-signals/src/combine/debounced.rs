@@ -101,7 +101,7 @@ impl<S: Signal> Signal for Debounced<S> {
             reading
         } else {
             let own = format!("{pressure:.2}, but not for long enough");
-            noted(reading.map_pressure(|_| HELD_BACK), own)
+            noted(reading.map_pressure(|_| HELD_BACK).without_cut(), own)
         }
     }
 }
@@ -109,7 +109,8 @@ impl<S: Signal> Signal for Debounced<S> {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{
-        Script, answers_as_script, at, full, only_the_pressure_differs, run,
+        Script, answers_as_script, at, full, only_pressure_and_cut_differ,
+        only_the_pressure_differs, run,
     };
     use super::*;
 
@@ -155,7 +156,7 @@ mod tests {
         let mut signal = debounced(&[]);
         signal.inner.says = vec![full(2.0), full(0.5), full(2.0), full(2.0)].into();
         let said = [0, 100, 200, 600].map(|ms| signal.sample(at(ms), &View::default()));
-        only_the_pressure_differs(&said[0], HELD_BACK, "2.00, but not for long enough");
+        only_pressure_and_cut_differ(&said[0], HELD_BACK, "2.00, but not for long enough");
         only_the_pressure_differs(&said[1], 0.5, "");
         only_the_pressure_differs(&said[3], 2.0, "");
     }
