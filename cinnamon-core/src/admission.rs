@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::effects::{Effect, NO_SHADOW, Offered, Ticket};
 use crate::engine::{Engine, Moved};
 use crate::explain::Explanation;
+use crate::gate::{Gate, Published};
 use crate::limiter::Limiter;
 use crate::metrics::LaneSnapshot;
 use crate::overrides::TenantRule;
@@ -186,6 +187,27 @@ impl Admission {
 
     pub(crate) fn set_tenant_rules(&mut self, rules: &[TenantRule]) {
         self.engine.set_tenant_rules(rules);
+    }
+
+    /// As [`Engine::published`]; where verdicts do not count, nobody is refused.
+    pub(crate) fn published(&self) -> Published {
+        match self.mode {
+            Mode::Enforce => self.engine.published(),
+            Mode::Monitor | Mode::Off => Published::SHUT_OFF,
+        }
+    }
+
+    /// As [`Engine::take_in`].
+    pub(crate) fn take_in(&mut self, gate: &Gate) {
+        self.engine.take_in(gate);
+    }
+
+    pub(crate) fn publish_costs(&mut self, gate: &Gate) {
+        self.engine.publish_costs(gate);
+    }
+
+    pub(crate) fn look_after_gate(&mut self, now: Instant) {
+        self.engine.look_after_gate(now);
     }
 
     pub(crate) fn set_tenant_cards(&mut self, cards: &[(Tenant, u16)]) {

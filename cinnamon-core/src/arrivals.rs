@@ -145,6 +145,24 @@ impl Arrivals {
         self.shape.tier_events[level / COHORTS] += 1.0;
     }
 
+    /// Counts requests offered of which only sums are known: the cost of each level, …
+    pub(crate) fn offer_level(&mut self, level: usize, cost: f64) {
+        self.recent.cost[level] += cost;
+        self.shape.cost[level] += cost;
+    }
+
+    /// … and how many there were of each tier, what they cost together, and the sum of the squares of that.
+    pub(crate) fn offer_many(&mut self, tiers: &[u64; TIERS], cost: f64, cost_squared: f64) {
+        for (tier, &requests) in tiers.iter().enumerate() {
+            let requests = requests as f64;
+            self.recent.tier_events[tier] += requests;
+            self.shape.tier_events[tier] += requests;
+            self.fresh.events += requests;
+        }
+        self.fresh.cost += cost;
+        self.fresh.cost_squared += cost_squared;
+    }
+
     /// Offered cost per second.
     pub(crate) const fn rate(&self) -> f64 {
         self.total.get()

@@ -16,6 +16,7 @@
 mod limiting;
 mod offering;
 mod outside;
+mod published;
 mod queueing;
 mod shares;
 mod tenants;
@@ -26,6 +27,7 @@ pub(crate) use limiting::{Moved, PANICKED};
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
 use crate::effects::{Effect, Offered, Ticket};
+use crate::gate::Tally;
 use crate::histogram::Histogram;
 use crate::metrics::VerdictCounts;
 use crate::overrides::TenantRule;
@@ -120,6 +122,10 @@ pub(crate) struct Engine {
     classes: Vec<ClassModel>,
     steering: Steering,
     retries: ServerBudget,
+    /// Of those who were refused before they came to the engine.
+    tally: Tally,
+    /// The mean cost of some class is another than its gate shows.
+    costs_changed: bool,
     retries_at: Instant,
     /// Other instances serve the same.
     peers: bool,
@@ -175,6 +181,8 @@ impl Engine {
             classes: config.classes.iter().map(ClassModel::new).collect(),
             steering: Steering::new(config, lane),
             retries: ServerBudget::new(),
+            tally: Tally::new(),
+            costs_changed: true,
             retries_at: now,
             peers: config.peers,
             offered: 0,
@@ -233,7 +241,9 @@ impl Engine {
                     .finished(ticket.started_at, held_ns, ticket.cost, outcome);
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
+                    let before = model.cost.round();
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
+                    self.costs_changed |= model.cost.round() != before;
                 }
                 self.dispatch(now);
             }

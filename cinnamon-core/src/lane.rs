@@ -18,6 +18,7 @@ use crate::config::{ConfigError, check_limit};
 use crate::control::Shared;
 use crate::effects::{Effect, Offered, Ticket};
 use crate::explain::Explanation;
+use crate::gate::{Gate, Published};
 use crate::metrics::LaneSnapshot;
 use crate::observer::{FinishEvent, OfferAnswer, OfferEvent, StartEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
@@ -48,6 +49,8 @@ pub struct Lane {
 pub(crate) struct LaneCore {
     name: String,
     clock: Arc<dyn Clock>,
+    /// Read before the lock, by everybody who comes.
+    gate: Gate,
     state: Mutex<LaneState>,
     failed: AtomicBool,
     /// The log has it.
@@ -63,6 +66,8 @@ struct LaneState {
     engine: Admission,
     waiters: Waiters,
     effects: Vec<Effect>,
+    /// What the gate shows.
+    published: (Published, KeyHash),
 }
 
 impl LaneCore {
@@ -74,7 +79,9 @@ impl LaneCore {
                 engine,
                 waiters: Waiters::default(),
                 effects: Vec::new(),
+                published: (Published::SHUT_OFF, KeyHash::new(0, 0)),
             }),
+            gate: Gate::new(),
             failed: AtomicBool::new(false),
             told: AtomicBool::new(false),
             outside: AtomicU32::new(0),
@@ -103,7 +110,7 @@ impl LaneCore {
         act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
     ) -> Option<R> {
         let mut wakers = Vec::new();
-        let result = self.with_wakers(now, &mut wakers, act);
+        let result = self.step(now, &mut wakers, false, act);
         wake_all(wakers);
         if result.is_none() {
             self.log_failure();
@@ -119,6 +126,17 @@ impl LaneCore {
         wakers: &mut Vec<Waker>,
         act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
     ) -> Option<R> {
+        self.step(now, wakers, true, act)
+    }
+
+    /// One step of the engine; `takes_in` whether it takes in first what the gate has counted, as whoever controls it must.
+    fn step<R>(
+        &self,
+        now: Option<Instant>,
+        wakers: &mut Vec<Waker>,
+        takes_in: bool,
+        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
+    ) -> Option<R> {
         if self.failed() {
             return None;
         }
@@ -132,7 +150,11 @@ impl LaneCore {
                 engine,
                 waiters,
                 effects,
+                published,
             } = &mut *state;
+            if takes_in {
+                engine.take_in(&self.gate);
+            }
             let mut now = now.unwrap_or_else(|| engine.last_reading());
             if engine.steps_back(now) {
                 // An old reading of a thread that was held up, or a clock that was set back? Under
@@ -140,6 +162,12 @@ impl LaneCore {
                 now = read(&*self.clock).unwrap_or(now);
             }
             let result = act(engine, waiters, now);
+            let shows = (engine.published(), engine.hash());
+            if shows != *published {
+                self.gate.publish(shows.0, shows.1);
+                *published = shows;
+            }
+            engine.publish_costs(&self.gate);
             engine.take_effects(effects);
             let told = effects
                 .drain(..)
@@ -149,6 +177,7 @@ impl LaneCore {
         }));
         if step.is_err() {
             self.failed.store(true, Ordering::Release);
+            self.gate.publish(Published::SHUT_OFF, KeyHash::new(0, 0));
             wakers.extend(state.waiters.take_wakers());
         }
         drop(state);
@@ -166,7 +195,11 @@ impl LaneCore {
     }
 
     pub(crate) fn snapshot(&self) -> LaneSnapshot {
-        let mut snapshot = lock(&self.state).engine.snapshot(&self.name);
+        let mut snapshot = {
+            let mut state = lock(&self.state);
+            state.engine.take_in(&self.gate);
+            state.engine.snapshot(&self.name)
+        };
         snapshot.failed = self.failed();
         snapshot.failed_open_in_use = self.outside();
         snapshot.failed_open = self.outside_total.load(Ordering::Relaxed);
@@ -386,7 +419,21 @@ impl Lane {
         self.core().with(self.shared.read_clock(), act)
     }
 
+    /// Refuses what the gate is sure to refuse, without the lock.
+    fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
+        let refused = self.core().gate.refuse(request)?;
+        if refused.look {
+            self.with(|engine, _, now| engine.look_after_gate(now));
+        }
+        let reason = refused.rejected.reason();
+        self.tell_offer(request, OfferAnswer::Refused(reason));
+        Some(refused.rejected)
+    }
+
     fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+        if let Some(rejected) = self.refuse_at_gate(request) {
+            return Err(rejected);
+        }
         let offered = self.with(|engine, _, now| {
             let offered = engine.offer(now, request, None);
             let wakeup = engine.waits_in_shadow().then(|| engine.next_wakeup());

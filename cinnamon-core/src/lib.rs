@@ -66,6 +66,7 @@ mod event;
 mod explain;
 pub mod export;
 mod flow;
+mod gate;
 mod health;
 mod histogram;
 mod lane;

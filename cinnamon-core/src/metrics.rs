@@ -24,6 +24,10 @@ impl VerdictCounts {
         self.counts[tier.index()][verdict.index()] += 1;
     }
 
+    pub(crate) fn count_many(&mut self, tier: Tier, verdict: Verdict, requests: u64) {
+        self.counts[tier.index()][verdict.index()] += requests;
+    }
+
     /// Requests of this tier that got this verdict.
     #[must_use]
     pub const fn get(&self, tier: Tier, verdict: Verdict) -> u64 {

@@ -203,6 +203,10 @@ impl Rank {
         f64::from(self.0) / f64::from(1u32 << FRACTION_BITS)
     }
 
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     /// The rank's integer: priority * 65,536 + fraction.
     #[must_use]
     pub const fn bits(self) -> u32 {
@@ -252,6 +256,15 @@ impl KeyHash {
     #[must_use]
     pub const fn rank_at(self, priority: Priority, key: u64) -> Rank {
         Rank::new(priority, (self.position(key) >> 9) as u16)
+    }
+
+    /// Seed and turn, to be kept apart.
+    pub(crate) const fn parts(self) -> (u64, u32) {
+        (self.seed, self.turn)
+    }
+
+    pub(crate) const fn of_parts(seed: u64, turn: u32) -> Self {
+        Self { seed, turn }
     }
 
     const fn position(self, key: u64) -> u32 {

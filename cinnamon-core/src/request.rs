@@ -233,6 +233,11 @@ impl Request {
         }
     }
 
+    /// Whether all that it says of itself is what a gate can judge by: nothing of time.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.deadline.is_none() && self.time_left.is_none()
+    }
+
     /// The same, but in no better tier than this; its cohort stays.
     pub(crate) const fn at_best(mut self, tier: Tier) -> Self {
         self.tag = match self.tag {

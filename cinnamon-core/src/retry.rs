@@ -120,6 +120,14 @@ impl ServerBudget {
         }
     }
 
+    /// So many requests came of which so many were later attempts, and all were refused.
+    pub(crate) fn arrived_many(&mut self, requests: u64, retried: u64) {
+        self.denied += if self.storms() { requests } else { 0 };
+        self.retried += retried;
+        self.retries += retried as f64;
+        self.firsts += requests.saturating_sub(retried) as f64;
+    }
+
     /// So many seconds have passed.
     pub(crate) fn pass(&mut self, dt_s: f64) {
         let left = (-dt_s / SEEN_S).exp();
@@ -132,9 +140,14 @@ impl ServerBudget {
         self.retries / self.firsts.max(1.0)
     }
 
+    /// Whether more retries come than the lane bears.
+    pub(crate) fn storms(&self) -> bool {
+        self.retries >= STORM_RETRIES_MIN && self.retries > RETRY_BUDGET * self.firsts
+    }
+
     /// Whether one who is refused now may be told to try again.
     pub(crate) fn grant(&mut self) -> bool {
-        let storms = self.retries >= STORM_RETRIES_MIN && self.retries > RETRY_BUDGET * self.firsts;
+        let storms = self.storms();
         self.denied += u64::from(storms);
         !storms
     }

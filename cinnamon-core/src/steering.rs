@@ -10,6 +10,7 @@ use crate::config::{Config, Law};
 use crate::distress::Distress;
 use crate::explain::LaneDecision;
 use crate::flow::{Flow, FlowLaw};
+use crate::gate::Taken;
 use crate::metrics::LaneSnapshot;
 use crate::permit::Outcome;
 use crate::priority::{COHORTS, Rank, Tier};
@@ -211,6 +212,22 @@ impl Steering {
         if self.law == Law::Flow {
             self.flow.offer(rank);
         }
+    }
+
+    /// Requests were offered and refused before they came to the engine: the cost of each level, …
+    pub(crate) fn offered_at(&mut self, level: usize, cost: u64) {
+        self.arrivals.offer_level(level, cost as f64);
+    }
+
+    /// … and all of them together.
+    pub(crate) fn offered_many(&mut self, taken: &Taken) {
+        let (cost, squared) = (taken.cost as f64, taken.cost_squared as f64);
+        self.arrivals.offer_many(&taken.tiers, cost, squared);
+    }
+
+    /// Whether the law learns from sums of what was offered.
+    pub(crate) fn takes_sums(&self) -> bool {
+        self.law == Law::Budget && self.parts.offered
     }
 
     /// A request passed the gate and found a slot or a place.

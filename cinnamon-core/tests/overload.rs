@@ -182,9 +182,12 @@ fn a_gate_that_nobody_moves_any_more_opens() {
     assert_eq!(lane.try_admit(&t5).unwrap_err().reason(), Reason::Shed);
     drop(busy);
     clock.advance(Duration::from_millis(2_001));
+    // Who is refused before the lock looks every 64th time whether somebody still moves the gate.
+    let refused = (0..1_000).take_while(|_| lane.try_admit(&t5).is_err());
+    let refused = refused.count();
     assert!(
-        lane.try_admit(&t5).is_ok(),
-        "the control thread is dead: fail open"
+        refused <= 64,
+        "the control thread is dead, fail open: {refused}"
     );
     assert_eq!(lane.snapshot().threshold, "open");
 }

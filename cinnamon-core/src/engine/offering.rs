@@ -341,7 +341,7 @@ impl Engine {
     /// Whether so many slots are free, and nobody waits, that there is nothing to refuse anybody for: the
     /// load has just gone, and the law will see it at the next tick. Only the lane's own backlog yields
     /// to its own idle slots; what another lane of the scope needs does not.
-    fn idles(&self) -> bool {
+    pub(super) fn idles(&self) -> bool {
         let Slots { limit, in_use } = self.slots();
         self.steering.yields()
             && self.queue.is_empty()

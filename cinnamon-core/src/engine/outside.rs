@@ -92,8 +92,14 @@ impl Engine {
                 (Some(model), Some(before)) if before.cost == class.cost => {
                     model.default_tier = class.default_tier;
                 }
-                (Some(model), _) => *model = ClassModel::new(class),
-                (None, _) => self.classes.push(ClassModel::new(class)),
+                (Some(model), _) => {
+                    *model = ClassModel::new(class);
+                    self.costs_changed = true;
+                }
+                (None, _) => {
+                    self.classes.push(ClassModel::new(class));
+                    self.costs_changed = true;
+                }
             }
         }
         self.steering.reconfigure(new, lane);

@@ -42,6 +42,9 @@ impl Pending {
     }
 
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
+        if let Some(rejected) = lane.refuse_at_gate(request) {
+            return Poll::Ready(Err(rejected));
+        }
         let offered = lane.with(|engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));
             let token = match offered {

@@ -1,0 +1,79 @@
+//! What an engine shows of its gate to those who have not come to its lock, and how it takes in what they counted.
+
+use super::{Doors, Engine};
+use crate::clock::Instant;
+use crate::gate::{Gate, Published};
+use crate::priority::{KeyHash, Rank, Tier};
+use crate::verdict::{Binding, Reason, Verdict};
+
+use super::cause;
+
+impl Engine {
+    /// The gate as it may be judged by without the engine: shut off where more than the threshold counts.
+    pub(crate) fn published(&self) -> Published {
+        if self.threshold.is_open() {
+            return Published::SHUT_OFF;
+        }
+        let more_counts = self.off
+            || self.doors != Doors::Open
+            // An override's cap ends by itself; while it is the gate, it is like any other.
+            || (self.cap != Rank::OPEN && self.binding != Binding::Override)
+            || !self.tenant_rules.is_empty()
+            || self.tenants.is_on()
+            || self.shares.any()
+            || !self.throttles.is_empty()
+            || !self.steering.takes_sums()
+            || self.idles();
+        if more_counts {
+            return Published::SHUT_OFF;
+        }
+        Published::new(
+            self.threshold,
+            self.binding,
+            self.retries.storms(),
+            self.peers,
+        )
+    }
+
+    /// The hash by which keys get their ranks now.
+    pub(crate) const fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    /// Shows what requests cost that do not say so, if that has changed.
+    pub(crate) fn publish_costs(&mut self, gate: &Gate) {
+        if std::mem::take(&mut self.costs_changed) {
+            for (class, model) in self.classes.iter().enumerate() {
+                gate.set_class_cost(class, (model.cost.round() as u32).max(1));
+            }
+        }
+    }
+
+    /// Takes into account who was refused by the gate that was shown.
+    pub(crate) fn take_in(&mut self, gate: &Gate) {
+        let steering = &mut self.steering;
+        let level = |level, cost| steering.offered_at(level, cost);
+        let Some(taken) = self.tally.take(gate, level) else {
+            return;
+        };
+        self.steering.offered_many(&taken);
+        let requests = taken.tiers.iter().sum();
+        self.offered += requests;
+        self.retries.arrived_many(requests, taken.retried);
+        for (tier, requests) in Tier::ALL.into_iter().zip(taken.tiers) {
+            self.verdicts
+                .count_many(tier, Verdict::Refuse(Reason::Shed), requests);
+        }
+        let cause = cause(self.binding);
+        if self.shed_cost.len() <= cause {
+            self.shed_cost.resize(cause + 1, 0);
+        }
+        self.shed_cost[cause] += taken.cost;
+    }
+
+    /// Opens a gate that nobody has moved for too long.
+    pub(crate) fn look_after_gate(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.open_stale_gate(now);
+    }
+}
