@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 paths=(
     "admit 1380 cinnamon admit+finish uncontended"
     "owned 1400 cinnamon admit+finish owned"
-    "shed 800 cinnamon shed"
+    "shed 280 cinnamon shed"
 )
 # Of the path as often, and twice as often: the difference is without the start of the program. Often enough that what
 # happens now and then (a list grows) is spread over many.

@@ -262,6 +262,11 @@ impl Admission {
         self.shrink();
     }
 
+    /// Whether there is anything to tell waiters.
+    pub(crate) const fn has_effects(&self) -> bool {
+        !self.effects.is_empty() || self.engine.has_effects()
+    }
+
     /// Moves what must be told to waiters into `out`.
     pub(crate) fn take_effects(&mut self, out: &mut Vec<Effect>) {
         out.append(&mut self.effects);

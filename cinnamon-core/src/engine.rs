@@ -65,7 +65,9 @@ enum Doors {
 #[derive(Debug)]
 struct ClassModel {
     default_tier: Option<Tier>,
+    /// The mean, and what a request is charged that does not say its own: that in whole units, at least 1.
     cost: f64,
+    units: u32,
 }
 
 impl ClassModel {
@@ -73,6 +75,7 @@ impl ClassModel {
         Self {
             default_tier: class.default_tier,
             cost: f64::from(class.cost),
+            units: class.cost.max(1),
         }
     }
 }
@@ -241,9 +244,10 @@ impl Engine {
                     .finished(ticket.started_at, held_ns, ticket.cost, outcome);
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
-                    let before = model.cost.round();
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
-                    self.costs_changed |= model.cost.round() != before;
+                    let units = (model.cost.round() as u32).max(1);
+                    self.costs_changed |= units != model.units;
+                    model.units = units;
                 }
                 self.dispatch(now);
             }
@@ -303,6 +307,11 @@ impl Engine {
     /// The request offered last, as a ticket.
     pub(crate) const fn last_offered(&self) -> Ticket {
         self.last
+    }
+
+    /// Whether there is anything to tell waiters.
+    pub(crate) const fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
     }
 
     /// Moves what must be told to waiters into `out`.

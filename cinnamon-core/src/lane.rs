@@ -111,7 +111,9 @@ impl LaneCore {
     ) -> Option<R> {
         let mut wakers = Vec::new();
         let result = self.step(now, &mut wakers, false, act);
-        wake_all(wakers);
+        if !wakers.is_empty() {
+            wake_all(wakers);
+        }
         if result.is_none() {
             self.log_failure();
         }
@@ -168,11 +170,14 @@ impl LaneCore {
                 *published = shows;
             }
             engine.publish_costs(&self.gate);
-            engine.take_effects(effects);
-            let told = effects
-                .drain(..)
-                .filter_map(|effect| waiters.resolve(effect.token, effect.result));
-            wakers.extend(told);
+            // Mostly there is nobody to tell, and to find that out must cost nothing.
+            if engine.has_effects() {
+                engine.take_effects(effects);
+                let told = effects
+                    .drain(..)
+                    .filter_map(|effect| waiters.resolve(effect.token, effect.result));
+                wakers.extend(told);
+            }
             result
         }));
         if step.is_err() {

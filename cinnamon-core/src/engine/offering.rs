@@ -277,10 +277,7 @@ impl Engine {
         let untagged_tier = of_tenant
             .or(model.default_tier)
             .unwrap_or(self.untagged_tier);
-        let cost = request
-            .cost
-            .map_or(model.cost.round() as u32, u32::from)
-            .max(1);
+        let cost = request.cost.map_or(model.units, u32::from);
         let claimed = request.claimed_tier().unwrap_or(untagged_tier);
         let placed = match tenant {
             Some(tenant) if request.tag != Tag::Exempt => {
@@ -307,7 +304,7 @@ impl Engine {
 
     /// What throttles this request, while there is a control step to look after it.
     fn throttles_of(&self, now: Instant, request: &Request) -> impl Iterator<Item = &Throttle> {
-        let dead = now.nanos_since(self.gate_set_at) > GATE_STALE_NS;
+        let dead = self.throttles.is_empty() || now.nanos_since(self.gate_set_at) > GATE_STALE_NS;
         let all = if dead { &[][..] } else { &self.throttles[..] };
         let concerns = move |throttle: &&Throttle| throttle.concerns(self.lane, request);
         all.iter().map(AsRef::as_ref).filter(concerns)

@@ -44,7 +44,7 @@ impl Engine {
     pub(crate) fn publish_costs(&mut self, gate: &Gate) {
         if std::mem::take(&mut self.costs_changed) {
             for (class, model) in self.classes.iter().enumerate() {
-                gate.set_class_cost(class, (model.cost.round() as u32).max(1));
+                gate.set_class_cost(class, model.units);
             }
         }
     }
