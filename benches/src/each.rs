@@ -28,9 +28,9 @@ const TROUBLE_TIMES: f64 = 30.0;
 const TROUBLE_MIN_S: f64 = 60.0;
 /// Nothing is refused later than this after there is room again, or two of the signal's own times.
 const RELEASE_S: f64 = 2.0;
-/// A detector's law backs off to eight holds between two probes, and needs four probes from what is carried to what is asked
+/// A detector's law backs off to eight holds between two probes, and needs some more from what it lets in to what is asked
 /// for: it is let go so many of its own times later.
-const RELEASE_BINARY_TIMES: f64 = 12.0;
+const RELEASE_BINARY_TIMES: f64 = 20.0;
 /// How far the pressure may be from its target.
 const OFF_TARGET: f64 = 0.1;
 /// And how much of what is carried must be let in. A detector only says yes or no; it is held to less.
