@@ -155,11 +155,13 @@ fn run(options: &Options) -> Result<ExitCode> {
     let base = dir.path().join("base");
     load_rows(&base)?;
     let mut number = 0;
-    let mut copy = |options: StoreOptions| -> Result<Store> {
+    let mut copy = |options: StoreOptions, arm: Arm| -> Result<Store> {
         number += 1;
         let path = dir.path().join(format!("copy-{number}"));
         Store::open(&base, store_options("base", Arm::NoControl))?.checkpoint(&path)?;
-        Ok(Store::open(&path, options)?)
+        Ok(Store::open_with(&path, options, |builder| {
+            arm.add(builder)
+        })?)
     };
     bar.set_message("measuring");
     let capacity_per_s = capacity(&mut copy, &clock, options.seed)?;
@@ -169,7 +171,7 @@ fn run(options: &Options) -> Result<ExitCode> {
         // slows the next one.
         for arm in Arm::ALL.into_iter().rev() {
             bar.set_message(format!("{}: {}", way.name(), arm.name()));
-            let store = copy(store_options(&controller_name(way, arm), arm))?;
+            let store = copy(store_options(&controller_name(way, arm), arm), arm)?;
             let policy = arm.policy(threads(), f64::from(threads()) / capacity_per_s)?;
             let server = Server::new(arm, store, policy, clock.clone());
             let schedule = Schedule::new(way, capacity_per_s, options.scale, options.seed);
@@ -181,7 +183,8 @@ fn run(options: &Options) -> Result<ExitCode> {
     let file = dir.path().join("override");
     with_file.control.override_file = Some(file.clone());
     let schedule = Schedule::new(Way::Surge, capacity_per_s, options.scale, options.seed);
-    let switch = switch::measure(copy(with_file)?, &file, schedule, options.scale, clock)?;
+    let store = copy(with_file, Arm::Cinnamon)?;
+    let switch = switch::measure(store, &file, schedule, options.scale, clock)?;
     bar.finish_and_clear();
     let outcome = Outcome {
         seed: options.seed,
@@ -250,13 +253,13 @@ fn load_rows(path: &Path) -> Result<()> {
 
 /// Ordinary requests a second that the server without control gets done while it is offered more than it can.
 fn capacity(
-    copy: &mut impl FnMut(StoreOptions) -> Result<Store>,
+    copy: &mut impl FnMut(StoreOptions, Arm) -> Result<Store>,
     clock: &Clock,
     seed: u64,
 ) -> Result<f64> {
     // What it will be nobody knows: ten times what two cores do is an overload everywhere.
     const OFFERED_PER_S: f64 = 4_000.0;
-    let store = copy(store_options("capacity", Arm::NoControl))?;
+    let store = copy(store_options("capacity", Arm::NoControl), Arm::NoControl)?;
     let seconds = (WARM_UP + MEASURE).as_secs_f64() + 0.2;
     let schedule = Schedule::steady(OFFERED_PER_S, seconds, seed);
     let server = Server::new(Arm::NoControl, store, None, clock.clone());
@@ -331,13 +334,15 @@ fn generate(server: &Server, schedule: Schedule) -> (Stats, Histogram<u64>) {
     (stats, lateness_us)
 }
 
-/// Watches the queue and the memory, and moves the bar.
+/// Watches the queue, the memory and who is throttled, and moves the bar.
 fn observe(server: &Server, over: &AtomicBool, bar: &ProgressBar) -> Stats {
     const PERIOD: Duration = Duration::from_millis(50);
     let mut stats = Stats::new();
     let mut last = server.elapsed();
     while !over.load(Ordering::Acquire) {
-        stats.waiting_peak = stats.waiting_peak.max(server.waiting());
+        let snapshot = server.store().snapshot();
+        stats.waiting_peak = stats.waiting_peak.max(server.waiting_in(&snapshot));
+        stats.throttle(last, &snapshot.throttles);
         stats.memory_peak_bytes = stats.memory_peak_bytes.max(machine::resident_bytes());
         pause(PERIOD);
         let now = server.elapsed();

@@ -40,6 +40,13 @@ fn a_short_demo_walks_a_failure_through_all_arms_and_draws_it() {
     }
     assert!(!printed.contains("failed"), "{printed}");
     assert!(printed.contains("controller \"hot-key\""), "{printed}");
+    // A third of a second is too short for a key to be named.
+    assert!(
+        printed.contains("none    hot-key, Cinnamon: of what calm gives them, bystanders"),
+        "{printed}"
+    );
+    assert!(printed.contains(" bystanders "), "{printed}");
+    assert_eq!(drawn.matches("<th>bystanders</th>").count(), 1);
     assert_eq!(drawn.matches("<svg").count(), arms.len());
 }
 

@@ -1,9 +1,12 @@
 //! Who decides: the generations of overload control.
 
+use std::sync::Arc;
+
 use cinnamon_core::simulation::{Policy, Scenario, Service};
-use cinnamon_core::{ConfigError, Law, Mode};
+use cinnamon_core::{Builder, ConfigError, Law, Mode};
 use cinnamon_lab::sim::arms;
 use cinnamon_rocks::StoreOptions;
+use cinnamon_signals::HotKeys;
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,16 @@ impl Arm {
         if self == Self::FlowLaw {
             options.control.law = Law::Flow;
         }
+    }
+
+    /// What the controller of this arm is given by hand: with Cinnamon in every failure, for an embedder does not know
+    /// which one comes.
+    pub(crate) fn add(self, builder: Builder) -> Builder {
+        if self != Self::Cinnamon {
+            return builder;
+        }
+        let (hot_keys, handle) = HotKeys::new();
+        builder.signal(hot_keys).observer(Arc::new(handle))
     }
 
     /// The policy that decides where the store does not, for so many slots that are held for so long.

@@ -10,7 +10,9 @@ use plotters::prelude::{
 };
 
 use super::load::{CALM_S, FAILURE_S};
-use super::screen::{GROUPS, PROTECTED_SUCCESS_MIN, lost, percent, served_per_s, told, ways};
+use super::screen::{
+    GROUPS, PROTECTED_SUCCESS_MIN, lost, percent, served_per_s, told, told_of, ways,
+};
 use super::stats::{SLICE, Stats};
 use super::{Outcome, Result, Run};
 
@@ -40,7 +42,7 @@ pub(super) fn page(outcome: &Outcome) -> Result<String> {
          <meta name=viewport content=\"width=device-width,initial-scale=1\"><title>Break one node four ways</title>\
          <style>{CSS}</style></head><body><h1>Break one node four ways: who gets dropped?</h1>\
          <p class=note>A RocksDB store that can serve {:.0} ordinary requests a second, at 0.7 of that; then the failure, for \
-         {} s. An answer counts within a second. Seed {}.</p>",
+         {} s. An answer counts within a second. Bystanders are t2 to t5 of the ordinary load. Seed {}.</p>",
         outcome.capacity_per_s,
         FAILURE_S * outcome.scale,
         outcome.seed,
@@ -50,6 +52,12 @@ pub(super) fn page(outcome: &Outcome) -> Result<String> {
         write!(out, "<h2>{}</h2><p>{}</p>", way.name(), way.about())?;
         let runs: Vec<&Run> = told(outcome).filter(|run| run.way == way).collect();
         table(&mut out, outcome, &runs)?;
+        for run in &runs {
+            for throttled in &run.stats.throttled {
+                let (arm, told) = (run.arm.name(), told_of(throttled));
+                write!(out, "<p class=note>{arm}: {told}</p>")?;
+            }
+        }
         let top = runs
             .iter()
             .map(|run| top_per_s(&run.stats))
@@ -91,7 +99,7 @@ fn table(out: &mut String, outcome: &Outcome, runs: &[&Run]) -> Result<()> {
     for (name, _) in GROUPS {
         write!(out, "<th>{name}</th>")?;
     }
-    out.push_str("<th>served/s</th><th>p99 of t0+t1, ms</th><th>waited at most</th><th class=l>the others</th></tr>");
+    out.push_str("<th>bystanders</th><th>served/s</th><th>p99 of t0+t1, ms</th><th>waited at most</th><th class=l>the others</th></tr>");
     for run in runs {
         write!(out, "<tr><td>{}</td>", run.arm.name())?;
         for (index, (_, tiers)) in GROUPS.iter().enumerate() {
@@ -105,7 +113,8 @@ fn table(out: &mut String, outcome: &Outcome, runs: &[&Run]) -> Result<()> {
         }
         write!(
             out,
-            "<td>{:.0}</td><td>{:.1}</td><td>{}</td><td class=l>{}</td></tr>",
+            "<td>{}</td><td>{:.0}</td><td>{:.1}</td><td>{}</td><td class=l>{}</td></tr>",
+            percent(run.stats.bystanders_success()),
             served_per_s(outcome, &run.stats),
             run.stats.latency_us.value_at_quantile(0.99) as f64 / 1e3,
             run.stats.waiting_peak,

@@ -35,6 +35,28 @@ pub(crate) const CALM_S: f64 = 1.5;
 pub(crate) const FAILURE_S: f64 = 6.0;
 /// … and after it.
 pub(crate) const AFTER_S: f64 = 1.0;
+/// The failure has settled so long after it began, whatever the scale: a hot key is named within a second (0.7 s until
+/// lanes count as busy, and a sample), and then who waits for it must go.
+pub(crate) const SETTLE_S: f64 = 1.5;
+
+/// When a request is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Before the failure.
+    Calm,
+    /// The first [`SETTLE_S`] of it.
+    Settling,
+    /// The rest of it.
+    Settled,
+    After,
+}
+
+impl Phase {
+    /// Whether the failure lasts.
+    pub(crate) const fn fails(self) -> bool {
+        matches!(self, Self::Settling | Self::Settled)
+    }
+}
 
 /// A way to break a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +177,7 @@ pub(crate) struct Arrival {
     pub(crate) at: Duration,
     /// Whether it is part of the failure, not of the ordinary load.
     pub(crate) fails: bool,
-    /// Whether it comes while the failure lasts.
-    pub(crate) counts: bool,
+    pub(crate) phase: Phase,
     pub(crate) tier: Tier,
     pub(crate) caller: u64,
     pub(crate) action: Action,
@@ -203,6 +224,16 @@ impl Schedule {
         }
     }
 
+    fn phase(&self) -> Phase {
+        let failure = &self.failure;
+        match self.at_s {
+            at_s if at_s < failure.start => Phase::Calm,
+            at_s if at_s >= failure.end => Phase::After,
+            at_s if at_s < failure.start + SETTLE_S => Phase::Settling,
+            _ => Phase::Settled,
+        }
+    }
+
     fn tier(&mut self, mix: [f64; 6]) -> Tier {
         Tier::ALL[self.rng.weighted(&mix)]
     }
@@ -241,7 +272,7 @@ impl Iterator for Schedule {
         Some(Arrival {
             at: Duration::from_secs_f64(self.at_s),
             fails,
-            counts: self.failure.contains(&self.at_s),
+            phase: self.phase(),
             tier,
             caller,
             action,
@@ -267,7 +298,9 @@ mod tests {
             let failing: Vec<_> = arrivals.iter().filter(|arrival| arrival.fails).collect();
             let name = way.name();
             assert!(
-                failing.iter().all(|a| a.counts && a.tier >= Tier::T2),
+                failing
+                    .iter()
+                    .all(|a| a.phase.fails() && a.tier >= Tier::T2),
                 "{name}"
             );
             let measured = failing.len() as f64 / FAILURE_S;

@@ -2,15 +2,18 @@
 
 use std::process::ExitCode;
 
-use cinnamon_core::{Reason, Snapshot, Tier, Verdict};
+use cinnamon_core::{Reason, Snapshot, Tier, Verdict, Who};
 
 use super::arm::Arm;
-use super::load::{BASE_LOAD, FAILURE_S, Way};
-use super::stats::{DEADLINE, Stats};
+use super::load::{BASE_LOAD, FAILURE_S, SETTLE_S, Way};
+use super::stats::{DEADLINE, Stats, Throttled};
 use super::{LATENESS_P99_MAX, Outcome, Run};
 
 /// What Cinnamon promises of t0 and t1, in each failure.
 pub(super) const PROTECTED_SUCCESS_MIN: f64 = 0.99;
+/// With a hot key that is throttled, of what calm gives bystanders they must get at least so much: their load is 0.7 of what
+/// fits, so that one request in a hundred is all that the search for the key's rate may cost.
+const BYSTANDERS_OF_CALM_MIN: f64 = 0.99;
 /// An override must be in force within this.
 const OVERRIDE_MS_MAX: u128 = 100;
 /// The groups of tiers that are told apart.
@@ -25,7 +28,7 @@ pub(super) const GROUPS: [(&str, &[Tier]); 4] = [
 pub(super) fn print(outcome: &Outcome) -> ExitCode {
     println!(
         "Break one node four ways: who gets dropped? Answers within {} s while the failure lasts ({} s), % of offers; \
-         ordinary load {BASE_LOAD} of C = {:.0} requests/s; seed {}",
+         ordinary load {BASE_LOAD} of C = {:.0} requests/s; bystanders: t2 to t5 of the ordinary load; seed {}",
         DEADLINE.as_secs(),
         FAILURE_S * outcome.scale,
         outcome.capacity_per_s,
@@ -67,26 +70,49 @@ pub(super) fn told(outcome: &Outcome) -> impl Iterator<Item = &Run> {
 fn print_way(outcome: &Outcome, way: Way) {
     println!("\n{}: {}", way.name(), way.about());
     println!(
-        "  {:<18} {:>6} {:>6} {:>6} {:>6}   {:>9} {:>8} {:>8} {:>5}   the others",
-        "", "t0+t1", "t2", "t3", "t4+t5", "served/s", "p99 ms", "waiting", "MiB"
+        "  {:<18} {:>6} {:>6} {:>6} {:>6} {:>10}   {:>9} {:>8} {:>8} {:>5}   the others",
+        "", "t0+t1", "t2", "t3", "t4+t5", "bystanders", "served/s", "p99 ms", "waiting", "MiB"
     );
     for run in told(outcome).filter(|run| run.way == way) {
         let stats = &run.stats;
         let groups = GROUPS.map(|(_, tiers)| percent(stats.success(tiers)));
         println!(
-            "  {:<18} {:>6} {:>6} {:>6} {:>6}   {:>9.0} {:>8.1} {:>8} {:>5}   {}",
+            "  {:<18} {:>6} {:>6} {:>6} {:>6} {:>10}   {:>9.0} {:>8.1} {:>8} {:>5}   {}",
             run.arm.name(),
             groups[0],
             groups[1],
             groups[2],
             groups[3],
+            percent(stats.bystanders_success()),
             served_per_s(outcome, stats),
             stats.latency_us.value_at_quantile(0.99) as f64 / 1e3,
             stats.waiting_peak,
             stats.memory_peak_bytes >> 20,
             lost(stats),
         );
+        for throttled in &stats.throttled {
+            println!("  {:<18} {}", "", told_of(throttled));
+        }
     }
+}
+
+/// Who was throttled, and how, in a line.
+pub(super) fn told_of(throttled: &Throttled) -> String {
+    let last = &throttled.last;
+    let who = match last.who {
+        Who::Key(key) => format!("key {key}"),
+        who => format!("{who:?}"),
+    };
+    format!(
+        "throttled: {who}, named by {} with {:.0} % of the load, from {:.2} s on; let in {:.0} cost/s at the least, {:.0} at \
+         the end, of {:.0} that came",
+        last.by,
+        100.0 * last.share,
+        throttled.since.as_secs_f64(),
+        throttled.rate_least_per_s,
+        last.rate_per_s,
+        last.offered_per_s,
+    )
 }
 
 /// Answers in time per second.
@@ -158,6 +184,9 @@ fn judge(outcome: &Outcome) -> ExitCode {
             &format!("{} %", percent(Some(success))),
         );
     }
+    for run in told(outcome).filter(|run| run.arm == Arm::Cinnamon) {
+        kept &= judge_throttles(run);
+    }
     for (how, reached) in [
         ("switch", outcome.switch.by_switch),
         ("file", outcome.switch.by_file),
@@ -174,6 +203,32 @@ fn judge(outcome: &Outcome) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// A hot key makes room for all others; where no key is hot nobody is taken for one.
+fn judge_throttles(run: &Run) -> bool {
+    let (stats, way) = (&run.stats, run.way.name());
+    if run.way != Way::HotKey {
+        let whom: Vec<String> = stats.throttled.iter().map(told_of).collect();
+        let text = format!("{way}, Cinnamon: nobody is throttled");
+        let figure = if whom.is_empty() {
+            "nobody".to_owned()
+        } else {
+            whom.join("; ")
+        };
+        return promise(whom.is_empty(), &text, &figure);
+    }
+    let text = format!(
+        "{way}, Cinnamon: of what calm gives them, bystanders get at least {:.0} % from {SETTLE_S} s into the failure on",
+        100.0 * BYSTANDERS_OF_CALM_MIN
+    );
+    let [calm, settled] = stats.bystanders.map(|count| count.success());
+    let (Some(calm), Some(settled)) = (calm, settled) else {
+        println!("none    {text}: it was over before");
+        return true;
+    };
+    let figure = format!("{} % of {} %", percent(Some(settled)), percent(Some(calm)));
+    promise(settled >= BYSTANDERS_OF_CALM_MIN * calm, &text, &figure)
 }
 
 fn promise(kept: bool, text: &str, figure: &str) -> bool {

@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use cinnamon_core::simulation::{Answer, Done, Offer, Policy};
-use cinnamon_core::{Instant as Time, KeyHash, Request};
+use cinnamon_core::{Instant as Time, KeyHash, Request, Snapshot};
 use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
@@ -107,8 +107,12 @@ impl Server {
 
     /// Requests that wait in the server: for admission, or in the channel.
     pub(crate) fn waiting(&self) -> u64 {
-        let lanes = self.store.snapshot().lanes;
-        let admission: u32 = lanes.iter().map(|lane| lane.waiting).sum();
+        self.waiting_in(&self.store.snapshot())
+    }
+
+    /// The same, as this snapshot of the store has it.
+    pub(crate) fn waiting_in(&self, snapshot: &Snapshot) -> u64 {
+        let admission: u32 = snapshot.lanes.iter().map(|lane| lane.waiting).sum();
         let policy = self
             .decider
             .as_ref()

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cinnamon_core::{TIERS, Tier};
+use cinnamon_core::{TIERS, ThrottleSnapshot, Tier};
 use hdrhistogram::Histogram;
 
-use super::load::Arrival;
+use super::load::{Arrival, Phase};
 use crate::task::histogram;
 
 /// An answer later than this after the request was due is worthless.
@@ -21,12 +21,42 @@ pub(crate) struct Count {
     pub(crate) good: u64,
 }
 
+impl Count {
+    fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.good += other.good;
+    }
+
+    /// Share that was answered in time; `None` when there were no offers.
+    pub(crate) fn success(&self) -> Option<f64> {
+        (self.offered > 0).then(|| self.good as f64 / self.offered as f64)
+    }
+}
+
+/// The tiers whose ordinary load a failure pushes aside, unless it is told from them.
+pub(crate) const BYSTANDERS: [Tier; 4] = [Tier::T2, Tier::T3, Tier::T4, Tier::T5];
+
+/// Somebody who was throttled.
+#[derive(Clone, Debug)]
+pub(crate) struct Throttled {
+    /// When that was first seen, since the start of the run.
+    pub(crate) since: Duration,
+    /// Least rate that was let in, cost per second.
+    pub(crate) rate_least_per_s: f64,
+    /// As it was seen last.
+    pub(crate) last: ThrottleSnapshot,
+}
+
 /// A run as one thread saw it; threads are added up at the end. Every offer is credited to the time at which it
 /// was due.
 #[derive(Clone, Debug)]
 pub(crate) struct Stats {
     /// While the failure lasts: the ordinary load, and the failure's own.
     pub(crate) tiers: [[Count; TIERS]; 2],
+    /// The ordinary load of [`BYSTANDERS`]: in the calm before the failure, and once that has settled.
+    pub(crate) bystanders: [Count; 2],
+    /// Who was throttled at any time.
+    pub(crate) throttled: Vec<Throttled>,
     /// By slices of time, both together.
     pub(crate) slices: Vec<[Count; TIERS]>,
     /// What became of those who were not answered in time, while the failure lasts.
@@ -45,6 +75,8 @@ impl Stats {
     pub(crate) fn new() -> Self {
         Self {
             tiers: Default::default(),
+            bystanders: Default::default(),
+            throttled: Vec::new(),
             slices: Vec::new(),
             lost: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -57,14 +89,17 @@ impl Stats {
 
     pub(crate) fn offer(&mut self, arrival: &Arrival) {
         self.slice(arrival).offered += 1;
-        if arrival.counts {
+        if arrival.phase.fails() {
             self.cell(arrival).offered += 1;
+        }
+        if let Some(count) = self.bystander(arrival) {
+            count.offered += 1;
         }
     }
 
     pub(crate) fn done(&mut self, arrival: &Arrival, latency: Duration, rows: u64) {
         let us = latency.as_micros() as u64;
-        if arrival.counts && arrival.tier <= Tier::T1 {
+        if arrival.phase.fails() && arrival.tier <= Tier::T1 {
             self.latency_us.saturating_record(us);
         }
         if latency > DEADLINE {
@@ -72,9 +107,12 @@ impl Stats {
             return;
         }
         self.slice(arrival).good += 1;
-        if arrival.counts {
+        if arrival.phase.fails() {
             self.cell(arrival).good += 1;
             self.rows += rows;
+        }
+        if let Some(count) = self.bystander(arrival) {
+            count.good += 1;
         }
     }
 
@@ -84,13 +122,41 @@ impl Stats {
     }
 
     pub(crate) fn lose(&mut self, arrival: &Arrival, why: &'static str) {
-        if arrival.counts {
+        if arrival.phase.fails() {
             *self.lost.entry(why).or_default() += 1;
         }
     }
 
     fn cell(&mut self, arrival: &Arrival) -> &mut Count {
         &mut self.tiers[usize::from(arrival.fails)][arrival.tier.index()]
+    }
+
+    fn bystander(&mut self, arrival: &Arrival) -> Option<&mut Count> {
+        let is_one = !arrival.fails && BYSTANDERS.contains(&arrival.tier);
+        match arrival.phase {
+            Phase::Calm if is_one => Some(&mut self.bystanders[0]),
+            Phase::Settled if is_one => Some(&mut self.bystanders[1]),
+            _ => None,
+        }
+    }
+
+    /// These were throttled at this time after the start.
+    pub(crate) fn throttle(&mut self, at: Duration, throttles: &[ThrottleSnapshot]) {
+        for seen in throttles {
+            let known = self.throttled.iter_mut();
+            let mut same =
+                known.filter(|known| (known.last.who, &known.last.by) == (seen.who, &seen.by));
+            if let Some(known) = same.next() {
+                known.rate_least_per_s = known.rate_least_per_s.min(seen.rate_per_s);
+                known.last = seen.clone();
+            } else {
+                self.throttled.push(Throttled {
+                    since: at,
+                    rate_least_per_s: seen.rate_per_s,
+                    last: seen.clone(),
+                });
+            }
+        }
     }
 
     fn slice(&mut self, arrival: &Arrival) -> &mut Count {
@@ -103,13 +169,15 @@ impl Stats {
 
     pub(crate) fn add(&mut self, other: &Self) {
         let add = |mine: &mut [Count; TIERS], theirs: &[Count; TIERS]| {
-            for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                mine.offered += theirs.offered;
-                mine.good += theirs.good;
-            }
+            let both = mine.iter_mut().zip(theirs);
+            both.for_each(|(mine, theirs)| mine.add(theirs));
         };
         let both = self.tiers.iter_mut().zip(&other.tiers);
         both.for_each(|(mine, theirs)| add(mine, theirs));
+        let bystanders = self.bystanders.iter_mut().zip(&other.bystanders);
+        bystanders.for_each(|(mine, theirs)| mine.add(theirs));
+        // One thread watches for all.
+        self.throttled.extend_from_slice(&other.throttled);
         if self.slices.len() < other.slices.len() {
             self.slices.resize(other.slices.len(), Default::default());
         }
@@ -138,7 +206,16 @@ impl Stats {
     pub(crate) fn success(&self, tiers: &[Tier]) -> Option<f64> {
         let offered = self.sum(tiers, |count| count.offered);
         let good = self.sum(tiers, |count| count.good);
-        (offered > 0).then(|| good as f64 / offered as f64)
+        Count { offered, good }.success()
+    }
+
+    /// Share of the ordinary load of [`BYSTANDERS`] that was answered in time while the failure lasted.
+    pub(crate) fn bystanders_success(&self) -> Option<f64> {
+        let mut count = Count::default();
+        BYSTANDERS
+            .iter()
+            .for_each(|tier| count.add(&self.tiers[0][tier.index()]));
+        count.success()
     }
 
     /// Offers while the failure lasted, and those answered in time.
@@ -162,21 +239,21 @@ mod tests {
 
     #[test]
     fn each_offer_is_in_one_place() {
-        let arrival = |at_ms: u64, tier, fails, counts| Arrival {
+        let arrival = |at_ms: u64, tier, fails, phase| Arrival {
             at: Duration::from_millis(at_ms),
             fails,
-            counts,
+            phase,
             tier,
             caller: 0,
             action: Action::Put { key: 0, bytes: 1 },
         };
         let mut stats = Stats::new();
         let all = [
-            arrival(10, Tier::T1, false, false),
-            arrival(600, Tier::T1, false, true),
-            arrival(700, Tier::T1, false, true),
-            arrival(800, Tier::T4, true, true),
-            arrival(900, Tier::T4, true, true),
+            arrival(10, Tier::T1, false, Phase::Calm),
+            arrival(600, Tier::T1, false, Phase::Settling),
+            arrival(700, Tier::T1, false, Phase::Settled),
+            arrival(800, Tier::T4, true, Phase::Settled),
+            arrival(900, Tier::T4, true, Phase::Settled),
         ];
         all.iter().for_each(|arrival| stats.offer(arrival));
         stats.done(&all[0], Duration::from_millis(3), 7);
@@ -192,5 +269,37 @@ mod tests {
         assert_eq!(stats.unanswered(), 1);
         assert_eq!((stats.rows, stats.slices.len()), (7, 4));
         assert_eq!(stats.lost, [("late", 1), ("shed", 1)].into());
+    }
+
+    #[test]
+    fn bystanders_are_the_ordinary_load_of_low_tiers_in_calm_and_once_it_has_settled() {
+        let arrival = |tier, fails, phase| Arrival {
+            at: Duration::ZERO,
+            fails,
+            phase,
+            tier,
+            caller: 0,
+            action: Action::Put { key: 0, bytes: 1 },
+        };
+        let all = [
+            (Tier::T2, false, Phase::Calm),
+            (Tier::T1, false, Phase::Settled),
+            (Tier::T5, false, Phase::Settling),
+            (Tier::T2, false, Phase::Settled),
+            (Tier::T5, false, Phase::Settled),
+            (Tier::T5, true, Phase::Settled),
+            (Tier::T5, false, Phase::After),
+        ];
+        let all = all.map(|(tier, fails, phase)| arrival(tier, fails, phase));
+        let mut stats = Stats::new();
+        all.iter().for_each(|arrival| stats.offer(arrival));
+        stats.done(&all[0], Duration::ZERO, 0);
+        stats.done(&all[3], Duration::ZERO, 0);
+        let mut sum = Stats::new();
+        sum.add(&stats);
+        let success = sum.bystanders.map(|count| count.success());
+        assert_eq!(success, [Some(1.0), Some(0.5)]);
+        assert_eq!(sum.bystanders_success(), Some(1.0 / 3.0));
+        assert_eq!(Stats::new().bystanders[0].success(), None);
     }
 }
