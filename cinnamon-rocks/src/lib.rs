@@ -40,6 +40,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod async_store;
+mod background;
 mod cost;
 mod error;
 mod operation;
@@ -52,6 +53,7 @@ mod utilisation;
 mod write_stall;
 
 pub use async_store::{AsyncScan, AsyncStore, THREADS_MAX};
+pub use background::{BackgroundBytes, BackgroundWatch};
 
 pub use cinnamon_core::{
     Completion, Controller, Lane, Outcome, OwnedPermit, Reason, Rejected, Request, Retry, Settings,

@@ -78,6 +78,9 @@ pub struct StoreOptions {
     /// Bytes a second that flushes and compactions may write, at least 1. Default (`None`): as many as the
     /// disk takes.
     pub background_bytes_per_s: Option<u64>,
+    /// Whether RocksDB counts what [`Store::background_bytes`](crate::Store::background_bytes) tells: some additions for
+    /// each call. Default `false`.
+    pub count_background_bytes: bool,
     /// Whether RocksDB refuses a write that it would have to delay, rather than keep the caller and its slot
     /// waiting. The call fails with [`StoreError::Rocks`](crate::StoreError::Rocks), and counts as overload.
     /// It takes `write_stall`. Default `false`.
@@ -126,6 +129,7 @@ impl Default for StoreOptions {
             sync_writes: false,
             background_jobs_max: DEFAULT_BACKGROUND_JOBS_MAX,
             background_bytes_per_s: None,
+            count_background_bytes: false,
             no_slowdown: false,
             write_stall: true,
             write_stall_sheds_reads: false,

@@ -12,6 +12,7 @@ use cinnamon_core::{
 };
 use rocksdb::{ColumnFamily, ColumnFamilyDescriptor, DB, ErrorKind, WriteOptions};
 
+use crate::background::{BackgroundBytes, BackgroundWatch, Counters, Source};
 use crate::cost::{
     BATCH_OPERATIONS_PER_UNIT, Experience, SYNCED_OPERATIONS_PER_UNIT, scan_cost, write_cost,
 };
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     /// Of them, in their order.
     ledger: Arc<Ledger>,
     stall: Option<StallWatch>,
+    background: Arc<Source>,
     controller: Controller,
     read: Lane,
     write: Lane,
@@ -113,7 +115,8 @@ impl Store {
     ) -> Result<Self, OpenError> {
         let config = options.config()?;
         options.adopt_families(path)?;
-        let db = open_database(path, &options)?;
+        let (db, counters) = open_database(path, &options)?;
+        let background = Arc::new(Source::new(&db, counters));
         let mut builder = Controller::builder(config);
         let mut stall = None;
         if options.write_stall {
@@ -145,6 +148,7 @@ impl Store {
                 families,
                 ledger: Arc::new(ledger),
                 stall,
+                background,
                 controller,
                 read,
                 write,
@@ -273,6 +277,23 @@ impl Store {
     #[must_use]
     pub fn stall_gauges(&self) -> StallGauges {
         gauges(&self.inner.db, self.family_name())
+    }
+
+    /// What flushes and compactions have written since the store was opened: `None` without
+    /// [`StoreOptions::count_background_bytes`]. It takes no lock.
+    #[must_use]
+    pub fn background_bytes(&self) -> Option<BackgroundBytes> {
+        self.inner.background.bytes()
+    }
+
+    /// A watch of that, and of what RocksDB says of a write stall in the column family of this handle, for a signal that
+    /// must not keep the store open.
+    #[must_use]
+    pub fn background(&self) -> BackgroundWatch {
+        BackgroundWatch::new(
+            Arc::clone(&self.inner.background),
+            self.family_name().into(),
+        )
     }
 
     /// Takes no more calls; who waits is refused as closed at once, who runs may finish. RocksDB
@@ -413,6 +434,7 @@ impl Drop for Inner {
         if let Some(stall) = &self.stall {
             stall.detach();
         }
+        self.background.detach();
     }
 }
 
@@ -433,7 +455,10 @@ impl fmt::Debug for Inner {
     }
 }
 
-fn open_database(path: &Path, options: &StoreOptions) -> Result<Arc<DB>, OpenError> {
+fn open_database(
+    path: &Path,
+    options: &StoreOptions,
+) -> Result<(Arc<DB>, Option<Counters>), OpenError> {
     let cache = options.block_cache();
     let default = (
         DEFAULT_FAMILY,
@@ -448,11 +473,11 @@ fn open_database(path: &Path, options: &StoreOptions) -> Result<Arc<DB>, OpenErr
         .map(|(name, (triggers, bytes))| {
             ColumnFamilyDescriptor::new(name, options.rocksdb_family(&cache, triggers, bytes))
         });
-    Ok(Arc::new(DB::open_cf_descriptors(
-        &options.rocksdb(),
-        path,
-        descriptors,
-    )?))
+    let mut of_database = options.rocksdb();
+    let counted = options.count_background_bytes;
+    let counters = counted.then(|| Counters::enable(&mut of_database));
+    let db = DB::open_cf_descriptors(&of_database, path, descriptors)?;
+    Ok((Arc::new(db), counters))
 }
 
 /// What a failure says of load. RocksDB reports a write that it would have to stall as `Incomplete`,
