@@ -1,11 +1,13 @@
 //! `lab stall`: a store that takes writes faster than it can compact them, who gets dropped?
 //!
 //! RocksDB holds writes back when compaction falls behind: first it delays all writers alike, then it stops
-//! them. What it can take in the long run is measured first, by writers that never rest. Then 2.5 times that
-//! is offered, with reads beside it, three times from the same checkpoint and by the same schedule: without
-//! control, with Cinnamon that knows nothing of stalls, and with the signal
-//! [`WriteStall`](cinnamon_rocks::WriteStall).
+//! them. What it can take in the long run is measured first, by writers that never rest. Then twice that
+//! is offered, with reads beside it, four times from the same checkpoint and by the same schedule: without
+//! control, with Cinnamon that knows nothing of stalls, with the signal
+//! [`WriteStall`](cinnamon_rocks::WriteStall), and with [`WriteBytes`] whose budget follows what compactions take out of L0
+//! (this one has a lead, [`Arm::lead`]).
 
+mod budget;
 mod load;
 mod report;
 mod server;
@@ -16,17 +18,20 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
-use cinnamon_core::{Mode, Request, Tier};
+use cinnamon_core::{Mode, Request, Scope, Tier};
 use cinnamon_rocks::{Store, StoreError, StoreOptions};
+use cinnamon_signals::{WriteBytes, WriteBytesHandle};
 use clap::Args;
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressStyle};
 use quanta::Clock;
 
+use budget::Budget;
 use load::{Kind, LOAD, ROWS, Schedule, VALUE_BYTES};
 use server::{Arm, Server};
 use stats::Stats;
@@ -56,7 +61,7 @@ const PREPARE: Duration = Duration::from_secs(8);
 /// So much longer they write before their rate is measured: by then it no longer falls, and what they owe no
 /// longer grows.
 const SETTLE: [Duration; 2] = [Duration::from_secs(12), Duration::from_secs(5)];
-/// Not counted at the start of each arm: by then the gates have found their place, and whom nobody holds back
+/// Not counted at the start of each arm, after its lead: by then the gates have found their place, and whom nobody holds back
 /// is in his stall. (The signal's own time is two seconds here, and its mean is two seconds late.)
 const WARM_UP: Duration = Duration::from_secs(12);
 /// The generator looks for what is due this often.
@@ -148,7 +153,11 @@ fn run(options: &Options) -> Result<Outcome> {
     let clock = Clock::new();
     let measure = Duration::from_secs_f64(options.seconds);
     let closed: Duration = SETTLE.iter().map(|&settle| settle + measure).sum();
-    let bar = progress_bar(closed + (WARM_UP + measure) * Arm::ALL.len() as u32);
+    let arms: Duration = Arm::ALL
+        .iter()
+        .map(|arm| arm.lead() + WARM_UP + measure)
+        .sum();
+    let bar = progress_bar(closed + arms);
 
     bar.set_message("preparing");
     let store = prepare(&dir.path().join("base"), options.seed, &clock)?;
@@ -156,19 +165,24 @@ fn run(options: &Options) -> Result<Outcome> {
     for arm in Arm::ALL {
         store.checkpoint(path(arm))?;
     }
-    let mut closed = Vec::new();
+    let (mut closed, mut budget) = (Vec::new(), Budget::new());
     for (writers, settle) in CLOSED_WRITERS.into_iter().zip(SETTLE) {
         bar.set_message(format!("{writers} writers that never rest"));
         let server = Server::new(Arm::NoControl, store.clone(), clock.clone(), settle);
-        closed.push(closed_loop(&server, writers, measure, options.seed, &bar)?);
+        let learned = learning(&mut budget, &store, || {
+            closed_loop(&server, writers, measure, options.seed, &bar)
+        });
+        closed.push(learned?);
     }
     drop(store);
+    let mut budget = Some(budget.of_another_store());
     let mut runs = Vec::new();
     for arm in Arm::ALL {
         bar.set_message(arm.name());
-        let store = Store::open(path(arm), options_of_store(arm == Arm::WriteStall))?;
-        let schedule = Schedule::new(LOAD * best_per_s(&closed), options.seed);
-        let server = Server::new(arm, store, clock.clone(), WARM_UP);
+        let (store, bytes) = open(&path(arm), arm, &mut budget)?;
+        let schedule = Schedule::new(LOAD * best_per_s(&closed), arm.lead(), options.seed);
+        let warm_up = arm.lead() + WARM_UP;
+        let server = Server::new(arm, store, clock.clone(), warm_up).telling(bytes);
         runs.push(run_arm(&server, schedule, measure, &bar));
     }
     bar.finish_and_clear();
@@ -199,6 +213,27 @@ fn options_of_store(signal: bool) -> StoreOptions {
     options
 }
 
+/// The store of an arm, and whom to tell of its writes.
+fn open(
+    path: &Path,
+    arm: Arm,
+    budget: &mut Option<Budget>,
+) -> Result<(Store, Option<WriteBytesHandle>)> {
+    let mut options = options_of_store(arm == Arm::WriteStall);
+    let Some(mut budget) = budget.take_if(|_| arm == Arm::WriteBytes) else {
+        return Ok((Store::open(path, options)?, None));
+    };
+    options.count_background_bytes = true;
+    let watch = Arc::new(OnceLock::new());
+    let seen = Arc::clone(&watch);
+    let (bytes, handle) = WriteBytes::following(move || budget.look(seen.get()?));
+    // Reads fill no L0.
+    let bytes = bytes.scope(Scope::Lane("write".to_owned()));
+    let store = Store::open_with(path, options, |builder| builder.signal(bytes))?;
+    let _first_and_last = watch.set(store.background());
+    Ok((store, Some(handle)))
+}
+
 /// A store that is full, in debt, and at rest in L0.
 fn prepare(path: &Path, seed: u64, clock: &Clock) -> Result<Store> {
     const REST_MAX: Duration = Duration::from_secs(20);
@@ -211,7 +246,10 @@ fn prepare(path: &Path, seed: u64, clock: &Clock) -> Result<Store> {
         store.put(&request, &row.to_be_bytes(), &value)?;
     }
     drop(store);
-    let store = Store::open(path, options_of_store(false))?;
+    let mut options = options_of_store(false);
+    // For the budget that learns from it.
+    options.count_background_bytes = true;
+    let store = Store::open(path, options)?;
     store.controller().set_mode(Mode::Off);
     let none = AtomicU64::new(0);
     write_on(&store, CLOSED_WRITERS[0], seed << 32, &none, || {
@@ -226,6 +264,23 @@ fn prepare(path: &Path, seed: u64, clock: &Clock) -> Result<Store> {
         pause(Duration::from_millis(5));
     }
     Ok(store)
+}
+
+/// Lets the budget watch the store while that goes on.
+fn learning<T>(budget: &mut Budget, store: &Store, work: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    let watch = store.background();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                let _learned = budget.look(&watch);
+                pause(budget::PERIOD);
+            }
+        });
+        let done = work();
+        over.store(true, Ordering::Release);
+        done
+    })
 }
 
 /// What so many writers that never rest get done, RocksDB's delays and stops included.
@@ -292,7 +347,7 @@ fn run_arm(server: &Server, schedule: Schedule, measure: Duration, bar: &Progres
             .flat_map(|(kind, threads)| (0..threads).map(move |_| kind))
             .map(work)
             .collect();
-        let generator = scope.spawn(move || generate(server, schedule, WARM_UP + measure));
+        let generator = scope.spawn(move || generate(server, schedule, server.warm_up() + measure));
         let (seen, writes_per_s) = watch(server, measure, bar);
         let (mut stats, lateness_us) = join(generator);
         // Who was taken in may still be answered in time.

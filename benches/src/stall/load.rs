@@ -11,6 +11,8 @@ pub(crate) const ROWS: u64 = 20_000;
 pub(crate) const VALUE_BYTES: usize = 4_000;
 /// Offered writes, as a multiple of the best sustained rate.
 pub(crate) const LOAD: f64 = 2.0;
+/// What is offered in an arm's lead, as a multiple of the best sustained rate.
+const LEAD_LOAD: f64 = 0.5;
 /// Reads a write. A read finds its row in the page cache and keeps no disk busy.
 const READS: f64 = 1.0;
 /// Share of offers per tier, as in `lab demo`: t0 and t1 are 0.6 of the best sustained rate.
@@ -47,20 +49,22 @@ pub(crate) struct Arrival {
     pub(crate) key: u64,
 }
 
-/// Poisson arrivals, for ever.
+/// Poisson arrivals, for ever: at the rate that is said once the lead is over.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     gap_mean_s: f64,
     rng: Rng,
+    lead_s: f64,
     at_s: f64,
 }
 
 impl Schedule {
     /// `writes_per_s` writes a second, and reads in proportion.
-    pub(crate) const fn new(writes_per_s: f64, seed: u64) -> Self {
+    pub(crate) const fn new(writes_per_s: f64, lead: Duration, seed: u64) -> Self {
         Self {
             gap_mean_s: 1.0 / (writes_per_s * (1.0 + READS)),
             rng: Rng::new(seed),
+            lead_s: lead.as_secs_f64(),
             at_s: 0.0,
         }
     }
@@ -70,7 +74,9 @@ impl Iterator for Schedule {
     type Item = Arrival;
 
     fn next(&mut self) -> Option<Arrival> {
-        self.at_s += self.rng.exponential(self.gap_mean_s);
+        let in_lead = self.at_s < self.lead_s;
+        let slower = if in_lead { LOAD / LEAD_LOAD } else { 1.0 };
+        self.at_s += self.rng.exponential(self.gap_mean_s * slower);
         let reads = self.rng.unit() * (1.0 + READS) < READS;
         Some(Arrival {
             at: Duration::from_secs_f64(self.at_s),
@@ -96,16 +102,23 @@ mod tests {
 
     #[test]
     fn one_seed_one_schedule_of_the_rate_and_the_mix_it_says() {
-        let schedule =
-            |seed| -> Vec<Arrival> { Schedule::new(1_000.0, seed).take(20_000).collect() };
+        let lead = Duration::from_secs(3);
+        let schedule = |seed| -> Vec<Arrival> {
+            let schedule = Schedule::new(1_000.0, lead, seed);
+            schedule.take(20_000).collect()
+        };
         assert_eq!(schedule(1), schedule(1));
         assert_ne!(schedule(1), schedule(2));
         let arrivals = schedule(3);
-        let seconds = arrivals[arrivals.len() - 1].at.as_secs_f64();
+        let lead_s = lead.as_secs_f64();
+        let lead = arrivals.iter().filter(|a| a.at < lead).count() as f64;
+        assert!((lead / lead_s / 500.0 - 1.0).abs() < 0.1, "{lead}");
+        let rest_s = arrivals[arrivals.len() - 1].at.as_secs_f64() - lead_s;
+        let per_s = (arrivals.len() as f64 - lead) / rest_s;
         let share = |keep: &dyn Fn(&Arrival) -> bool| {
             arrivals.iter().filter(|a| keep(a)).count() as f64 / arrivals.len() as f64
         };
-        assert!((seconds - 10.0).abs() < 0.3, "{seconds}");
+        assert!((per_s / 2_000.0 - 1.0).abs() < 0.03, "{per_s}");
         assert!((share(&|a| a.kind == Kind::Write) - 0.5).abs() < 0.02);
         assert!((share(&|a| a.tier <= Tier::T1) - 0.3).abs() < 0.02);
         assert!(arrivals.windows(2).all(|pair| pair[0].at <= pair[1].at));

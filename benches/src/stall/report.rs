@@ -11,7 +11,7 @@ use super::stats::DEADLINE;
 use super::watch::Seen;
 use super::{ArmRun, LATENESS_P99_MAX, Outcome, WARM_UP};
 
-/// Bars of the arm with the signal.
+/// Bars of the arms with a signal.
 const SUSTAINED_MIN: f64 = 0.90;
 const PROTECTED_SUCCESS_MIN: f64 = 0.99;
 
@@ -35,8 +35,8 @@ pub(super) fn print(outcome: &Outcome) -> ExitCode {
         );
     }
     println!(
-        "best sustained: {best:.0} writes/s; offered {LOAD} times that and as many reads; {} s a run; an arm's first {} s do \
-         not count; an answer counts within {} s; seed {}",
+        "best sustained: {best:.0} writes/s; offered {LOAD} times that and as many reads; {} s a run; of an arm \
+         the lead and {} s do not count; an answer counts within {} s; seed {}",
         outcome.seconds,
         WARM_UP.as_secs(),
         DEADLINE.as_secs(),
@@ -265,11 +265,19 @@ fn at(seconds: Option<f64>) -> String {
     seconds.map_or("never".to_owned(), |seconds| format!("at {seconds:.2} s"))
 }
 
+/// The bars of both arms with a signal.
 fn bars(outcome: &Outcome) -> Vec<Bar> {
-    let best = outcome.best_per_s();
-    let Some(run) = outcome.runs.iter().find(|run| run.arm == Arm::WriteStall) else {
-        return Vec::new();
-    };
+    let judged = [Arm::WriteStall, Arm::WriteBytes];
+    let runs = judged.iter().filter_map(|arm| {
+        let mut runs = outcome.runs.iter();
+        runs.find(|run| run.arm == *arm)
+    });
+    runs.flat_map(|run| bars_of(run, outcome.best_per_s()))
+        .collect()
+}
+
+fn bars_of(run: &ArmRun, best: f64) -> [Bar; 3] {
+    let arm = run.arm.name();
     let share = run.writes_per_s / best;
     let refusal_s = run.stats.first_low_refusal.map(|at| at.as_secs_f64());
     let before = match (refusal_s, run.seen.first_stop_s) {
@@ -278,14 +286,14 @@ fn bars(outcome: &Outcome) -> Vec<Bar> {
         (None, Some(_)) => false,
     };
     let protected = run.stats.success(Kind::Write, &[Tier::T0, Tier::T1]);
-    vec![
+    [
         Bar {
-            text: format!("writes/s at least {SUSTAINED_MIN:.2} of the best sustained"),
+            text: format!("{arm}: writes/s at least {SUSTAINED_MIN:.2} of the best sustained"),
             figure: format!("{share:.3}"),
             held: share >= SUSTAINED_MIN,
         },
         Bar {
-            text: "t4 and t5 were shed before RocksDB first stopped".to_owned(),
+            text: format!("{arm}: t4 and t5 were shed before RocksDB first stopped"),
             figure: format!(
                 "shed {}, stopped {}",
                 at(refusal_s),
@@ -295,7 +303,7 @@ fn bars(outcome: &Outcome) -> Vec<Bar> {
         },
         Bar {
             text: format!(
-                "writes of t0 and t1 answered in time, at least {:.0} %",
+                "{arm}: writes of t0 and t1 answered in time, at least {:.0} %",
                 100.0 * PROTECTED_SUCCESS_MIN
             ),
             figure: format!("{:.2} %", 100.0 * protected),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cinnamon_core::{Mode, Reason, Request};
 use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
+use cinnamon_signals::WriteBytesHandle;
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
@@ -24,19 +25,38 @@ pub(crate) enum Arm {
     NoControl,
     WithoutSignal,
     WriteStall,
+    WriteBytes,
 }
 
 impl Arm {
-    pub(crate) const ALL: [Self; 3] = [Self::NoControl, Self::WithoutSignal, Self::WriteStall];
+    pub(crate) const ALL: [Self; 4] = [
+        Self::NoControl,
+        Self::WithoutSignal,
+        Self::WriteStall,
+        Self::WriteBytes,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoControl => "no control",
             Self::WithoutSignal => "Cinnamon without the signal",
             Self::WriteStall => "Cinnamon with WriteStall",
+            Self::WriteBytes => "Cinnamon with WriteBytes",
+        }
+    }
+
+    /// For so long only half of what can be sustained is offered at first: a rate over a window is known only after one,
+    /// and with these memtables RocksDB stops a second after the rush has come.
+    pub(crate) const fn lead(self) -> Duration {
+        match self {
+            Self::WriteBytes => Duration::from_secs(3),
+            _ => Duration::ZERO,
         }
     }
 }
+
+/// Bytes of a write, key and value.
+const WRITE_BYTES: u64 = (size_of::<u64>() + VALUE_BYTES) as u64;
 
 /// Both ends of what the workers of one kind are fed by.
 type Channel = (Sender<Task<Arrival>>, Receiver<Task<Arrival>>);
@@ -53,6 +73,8 @@ pub(crate) struct Server {
     channels: [Channel; 2],
     stop: AtomicBool,
     written: AtomicU64,
+    /// Told of each write that was let in.
+    bytes: Option<WriteBytesHandle>,
 }
 
 impl Server {
@@ -71,7 +93,14 @@ impl Server {
             channels: std::array::from_fn(|_| crossbeam_channel::unbounded()),
             stop: AtomicBool::new(false),
             written: AtomicU64::new(0),
+            bytes: None,
         }
+    }
+
+    /// The same, and each write that is let in is told to this.
+    pub(crate) fn telling(mut self, bytes: Option<WriteBytesHandle>) -> Self {
+        self.bytes = bytes;
+        self
     }
 
     pub(crate) const fn store(&self) -> &Store {
@@ -170,7 +199,15 @@ impl Server {
     fn run(&self, stats: &mut Stats, arrival: &Arrival, permit: Option<StorePermit>) {
         let done = match arrival.kind {
             Kind::Read => get(&self.store, arrival, permit),
-            Kind::Write => put(&self.store, arrival, permit),
+            Kind::Write => {
+                let told = self.bytes.as_ref().map(|bytes| bytes.admit(WRITE_BYTES));
+                let done = put(&self.store, arrival, permit);
+                // Dropped, it is taken back.
+                if let Some(told) = told.filter(|_| done.is_ok()) {
+                    told.complete(WRITE_BYTES);
+                }
+                done
+            }
         };
         if done.is_ok() && arrival.kind == Kind::Write {
             self.written.fetch_add(1, Ordering::Relaxed);

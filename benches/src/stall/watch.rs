@@ -22,6 +22,7 @@ pub(crate) struct Point {
     stopped: bool,
     written: u64,
     pressure: f64,
+    note: String,
     budget_per_s: f64,
     threshold_levels: f64,
     capacity_per_s: [f64; 2],
@@ -79,6 +80,7 @@ impl Seen {
         }
         let snapshot = store.snapshot();
         let level = store.stall_level();
+        let signal = snapshot.signals.first();
         let bound_by = snapshot.lane("write").map_or("", |lane| &lane.bound_by);
         if counts {
             self.stopped_s += if stopped { dt_s } else { 0.0 };
@@ -105,12 +107,9 @@ impl Seen {
                 delayed_bytes_per_s: delayed,
                 stopped,
                 written,
-                pressure: level.map_or(0.0, |level| level.pressure),
-                budget_per_s: snapshot
-                    .signals
-                    .first()
-                    .and_then(|signal| signal.budget_per_s)
-                    .unwrap_or(0.0),
+                pressure: signal.and_then(|signal| signal.pressure).unwrap_or(0.0),
+                note: signal.map_or_else(String::new, |signal| signal.note.clone()),
+                budget_per_s: signal.and_then(|signal| signal.budget_per_s).unwrap_or(0.0),
                 threshold_levels: snapshot.lane("write").map_or(0.0, |l| l.threshold_levels),
                 capacity_per_s: per_lane(|lane| lane.capacity_per_s),
                 offered_per_s: per_lane(|lane| lane.offered_per_s),
