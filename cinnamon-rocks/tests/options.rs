@@ -1,7 +1,10 @@
 //! The configuration as a file: the commented example says every setting, and says the truth; what does not go
 //! together is refused with both names.
 
-use cinnamon_core::{Authority, ClassSettings, LaneSettings, Limit, Mode, SignalSettings, Tier};
+use cinnamon_core::{
+    Authority, ClassSettings, LaneSettings, Limit, Mode, ShareSettings, SignalSettings,
+    TenantSettings, Tier, TierBudget,
+};
 use cinnamon_rocks::{
     FOUND_LIMIT_MAX, FamilyOptions, OptionsError, SloOptions, StallTriggers, Store, StoreOptions,
     WRITE_STALL,
@@ -59,7 +62,13 @@ fn the_example_names_every_setting_and_its_comments_are_settings() {
     write.queue_len_max = Some(320);
     write.codel_target_us = Some(5_000);
     write.codel_interval_us = Some(100_000);
+    write.shares = vec![ShareSettings::stealable(Tier::T4, 0.1)];
     all.control.lanes.push(write);
+    let batch = TenantSettings::new("batch/*")
+        .cap(8)
+        .ceiling(Tier::T3)
+        .budget(TierBudget::share(Tier::T3, 0.2));
+    all.control.tenants.push(batch);
     let mut scan = ClassSettings::default();
     scan.name = "scan".to_owned();
     scan.default_tier = Some(Tier::T4);
