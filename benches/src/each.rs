@@ -171,8 +171,8 @@ fn signals() -> Result<Vec<Box<dyn Signal>>, EachError> {
 /// When a signal cannot be built, or what it says of itself is out of bounds.
 pub fn measure(seeds: u64) -> Result<Vec<Row>, EachError> {
     let signals = signals()?;
-    let row = |signal: &Box<dyn Signal>| one(&**signal, seeds.max(1));
-    signals.iter().map(row).collect()
+    let signals = signals.iter().map(AsRef::as_ref);
+    signals.map(|signal| one(signal, seeds.max(1))).collect()
 }
 
 fn one(signal: &dyn Signal, seeds: u64) -> Result<Row, EachError> {

@@ -38,10 +38,12 @@ fn held(
 ) {
     let clock = cinnamon_core::ManualClock::new();
     clock.advance(Duration::from_secs(1));
-    let config = cinnamon_core::Config::new(settings).unwrap();
+    let config = cinnamon_core::Config::new(settings).expect("in bounds");
     let controller = cinnamon_core::Controller::builder(config).signal(Heavy);
-    let controller = controller.build_manual(clock.shared()).unwrap();
-    let lane = controller.lane("main").unwrap();
+    let controller = controller
+        .build_manual(clock.shared())
+        .expect("a signal that is one");
+    let lane = controller.lane("main").expect("it was configured");
     for step in 0..6_000u64 {
         for tier in Tier::ALL {
             if let Ok(permit) = lane.try_admit(&Request::new(tier).key(step * 7)) {

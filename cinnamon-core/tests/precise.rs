@@ -62,10 +62,12 @@ impl Rig {
             pressure: Arc::clone(&pressure),
             remedy,
         };
-        let config = Config::new(settings).unwrap();
+        let config = Config::new(settings).expect("in bounds");
         let controller = Controller::builder(config).signal(signal);
-        let controller = controller.build_manual(clock.shared()).unwrap();
-        let lane = controller.lane("main").unwrap();
+        let controller = controller
+            .build_manual(clock.shared())
+            .expect("a signal that is one");
+        let lane = controller.lane("main").expect("it was configured");
         Self {
             controller,
             lane,
