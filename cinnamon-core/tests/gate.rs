@@ -1,4 +1,8 @@
 //! Refusals before the lock: they are the engine's own, and none is lost or counted twice.
+#![allow(
+    clippy::expect_used,
+    reason = "helpers of tests, outside of a test function"
+)]
 
 mod support;
 

@@ -1,4 +1,8 @@
 //! Culprits that a signal names: they are throttled, and nobody else.
+#![allow(
+    clippy::expect_used,
+    reason = "helpers of tests, outside of a test function"
+)]
 
 use std::collections::VecDeque;
 use std::sync::Arc;
