@@ -189,6 +189,10 @@ impl Admission {
         self.engine.set_tenant_rules(rules);
     }
 
+    pub(crate) fn drop_tenant_card(&mut self, tenant: Tenant) {
+        self.engine.drop_tenant_card(tenant);
+    }
+
     /// As [`Engine::published`]; where verdicts do not count, nobody is refused.
     pub(crate) fn published(&self) -> Published {
         match self.mode {

@@ -22,7 +22,7 @@ use crate::sentinel;
 use crate::signal::{Mode, Signal};
 use crate::switch::KillSwitch;
 use crate::sync::{Arc, Ordering, lock};
-use crate::tenants::rule_of;
+use crate::tenants::own_rule_of;
 use crate::verdict::Binding;
 
 /// Admission control for one store: lanes, scopes and the loop that moves their gates. A cheap
@@ -131,23 +131,40 @@ impl Controller {
     /// tenant for each rule.
     #[must_use]
     pub fn tenant(&self, name: &str) -> Tenant {
-        let config = self.config();
-        let (tenant, new) = self.shared.tenants.tenant(name, &config.tenants);
-        if new && let Some(rule) = rule_of(name, &config.tenants) {
+        if let Some(tenant) = self.shared.tenants.known(name) {
+            return tenant;
+        }
+        // No other rules come into force while it gets the one that holds now.
+        let mut wakers = Vec::new();
+        let control = lock(&self.shared.control);
+        let rules = &control.config.tenants;
+        let tenant = self.shared.tenants.tenant(name, rules);
+        if let Some(rule) = own_rule_of(name, rules) {
             let now = self.shared.read_clock();
             for lane in &self.shared.lanes {
-                lane.with(now, |engine, _, _| {
+                lane.with_wakers(now, &mut wakers, |engine, _, _| {
                     engine.set_tenant_cards(&[(tenant, rule as u16)]);
                 });
             }
         }
+        drop(control);
+        wake_all(wakers);
         tenant
     }
 
     /// Forgets the name of a tenant that is gone. What it has running or waiting stays counted, and its number is not
     /// given to another.
     pub fn forget_tenant(&self, tenant: Tenant) {
+        let mut wakers = Vec::new();
+        let control = lock(&self.shared.control);
         self.shared.tenants.forget(tenant);
+        for lane in &self.shared.lanes {
+            lane.with_wakers(None, &mut wakers, |engine, _, _| {
+                engine.drop_tenant_card(tenant);
+            });
+        }
+        drop(control);
+        wake_all(wakers);
     }
 
     /// What each tenant claimed of each lane, and what became of it; in no order. Empty where there are no rules for

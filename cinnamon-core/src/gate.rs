@@ -22,6 +22,10 @@ pub(crate) const SHARDS: usize = 8;
 /// lock, and a gate that nobody moves must open.
 const LOOK_EVERY: u64 = 64;
 
+/// A square is counted as this at most, so that the sum of a tick does not wrap; of costs above a million the scatter is beyond
+/// knowing anyway.
+const SQUARE_MAX: u64 = 1 << 40;
+
 /// Where the gate stands, in one word.
 ///
 /// | bits | |
@@ -171,7 +175,10 @@ impl Gate {
         let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed);
         let cost = u64::from(cost);
         add(&self.levels[rank.priority().level()], cost);
-        add(&shard.cost_squared, cost.saturating_mul(cost));
+        add(
+            &shard.cost_squared,
+            cost.saturating_mul(cost).min(SQUARE_MAX),
+        );
         if request.attempt > 0 {
             add(&shard.retried, 1);
         }

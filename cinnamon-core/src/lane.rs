@@ -428,7 +428,12 @@ impl Lane {
     fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
         let refused = self.core().gate.refuse(request)?;
         if refused.look {
-            self.with(|engine, _, now| engine.look_after_gate(now));
+            let mut wakers = Vec::new();
+            let now = self.shared.read_clock();
+            self.core().with_wakers(now, &mut wakers, |engine, _, now| {
+                engine.look_after_gate(now);
+            });
+            wake_all(wakers);
         }
         let reason = refused.rejected.reason();
         self.tell_offer(request, OfferAnswer::Refused(reason));

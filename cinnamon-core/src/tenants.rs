@@ -23,23 +23,26 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The tenant of this name, and whether it is new.
-    pub(crate) fn tenant(&self, name: &str, rules: &[TenantSettings]) -> (Tenant, bool) {
-        if let Some(number) = self.numbers.get(name) {
-            return (Tenant(*number), false);
+    /// The tenant of this name, if it was asked for before.
+    pub(crate) fn known(&self, name: &str) -> Option<Tenant> {
+        self.numbers.get(name).map(|number| Tenant(*number))
+    }
+
+    /// The tenant of this name, new or not.
+    pub(crate) fn tenant(&self, name: &str, rules: &[TenantSettings]) -> Tenant {
+        if let Some(tenant) = self.known(name) {
+            return tenant;
         }
         if self.numbers.len() >= TENANT_NAMES_MAX {
-            let rule = rule_of(name, rules).map_or(0, |rule| rule as u32 + 1);
-            return (Tenant(OVERFLOW_FROM - rule), false);
+            let rule = own_rule_of(name, rules).map_or(0, |rule| rule as u32 + 1);
+            return Tenant(OVERFLOW_FROM - rule);
         }
-        let mut new = false;
         let number = *self.numbers.entry(name.into()).or_insert_with(|| {
-            new = true;
             let number = NAMED_FROM + self.given.fetch_add(1, Ordering::Relaxed) % (1 << 30);
             self.names.insert(number, name.into());
             number
         });
-        (Tenant(number), new)
+        Tenant(number)
     }
 
     /// The name that a tenant was given its number for.
@@ -57,7 +60,7 @@ impl Names {
     /// The tenants for whom a rule of their own holds, by its place among the rules.
     pub(crate) fn cards(&self, rules: &[TenantSettings]) -> Vec<(Tenant, u16)> {
         let card =
-            |(name, number): (&str, u32)| Some((Tenant(number), rule_of(name, rules)? as u16));
+            |(name, number): (&str, u32)| Some((Tenant(number), own_rule_of(name, rules)? as u16));
         let named = self.numbers.iter();
         let named = named.filter_map(|entry| card((entry.key(), *entry.value())));
         let overflow =
@@ -77,6 +80,11 @@ pub(crate) fn rule_of(name: &str, rules: &[TenantSettings]) -> Option<usize> {
     matching
         .max_by_key(|&(strength, _)| strength)
         .map(|(_, i)| i)
+}
+
+/// The same, but for the one that is for everybody: that needs no card.
+pub(crate) fn own_rule_of(name: &str, rules: &[TenantSettings]) -> Option<usize> {
+    rule_of(name, rules).filter(|&rule| rules[rule].matches != "*")
 }
 
 /// The rules for tenants that the embedder numbers, and the one for everybody else.
@@ -112,18 +120,19 @@ mod tests {
     #[test]
     fn a_name_has_one_number_and_a_forgotten_number_is_not_used_again() {
         let (names, rules) = (Names::default(), rules(&["a*"]));
-        let (a, new) = names.tenant("a", &rules);
-        assert!(new && a.0 >= NAMED_FROM);
-        assert_eq!(names.tenant("a", &rules), (a, false));
-        let (b, _) = names.tenant("b", &rules);
+        assert_eq!(names.known("a"), None);
+        let a = names.tenant("a", &rules);
+        assert!(a.0 >= NAMED_FROM);
+        assert_eq!((names.tenant("a", &rules), names.known("a")), (a, Some(a)));
+        let b = names.tenant("b", &rules);
         assert_ne!(a, b);
         assert!(names.cards(&rules).contains(&(a, 0)));
         assert!(!names.cards(&rules).iter().any(|card| card.0 == b));
         assert_eq!(names.name(a).as_deref(), Some("a"));
         names.forget(a);
         assert_eq!(names.name(a), None);
-        let (again, new) = names.tenant("a", &rules);
-        assert!(new && ![a, b].contains(&again));
+        let again = names.tenant("a", &rules);
+        assert!(![a, b].contains(&again));
     }
 
     #[test]
@@ -132,7 +141,7 @@ mod tests {
         for i in 0..TENANT_NAMES_MAX {
             names.tenant(&format!("c{i}"), &rules);
         }
-        let of = |name| names.tenant(name, &rules).0;
+        let of = |name| names.tenant(name, &rules);
         assert_eq!(of("a1"), of("a2"));
         assert_ne!(of("a1"), of("b1"));
         assert_ne!(of("a1"), of("x"));

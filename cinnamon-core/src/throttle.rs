@@ -26,6 +26,8 @@ pub(crate) struct Throttle {
     per_s: AtomicU64,
     /// When all that was let in will have been paid for, ns.
     paid_at: AtomicU64,
+    /// When that was last looked at, ns.
+    seen_at: AtomicU64,
     /// Cost that came and that was refused, ever.
     came: AtomicU64,
     refused: AtomicU64,
@@ -39,6 +41,7 @@ impl Throttle {
             lanes,
             per_s: AtomicU64::new(per_s.to_bits()),
             paid_at: AtomicU64::new(0),
+            seen_at: AtomicU64::new(0),
             came: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         }
@@ -61,8 +64,17 @@ impl Throttle {
         f64::from_bits(self.per_s.load(Ordering::Relaxed))
     }
 
+    /// Another rate. What is owed stays the same cost, and so takes another time.
     pub(crate) fn set_per_s(&self, per_s: f64) {
-        self.per_s.store(per_s.to_bits(), Ordering::Relaxed);
+        let before = f64::from_bits(self.per_s.swap(per_s.to_bits(), Ordering::Relaxed));
+        let seen = self.seen_at.load(Ordering::Relaxed);
+        let rescale = |at: u64| {
+            let owed = at.saturating_sub(seen) as f64 * before / per_s;
+            Some(seen.saturating_add(owed as u64))
+        };
+        let order = Ordering::Relaxed;
+        let rescaled = self.paid_at.fetch_update(order, order, rescale);
+        debug_assert!(rescaled.is_ok());
     }
 
     /// Cost that came, and that was refused, ever.
@@ -90,15 +102,19 @@ impl Throttle {
         tier == Tier::T0 || owes_ns <= BURST_NS - TIER_STEP_NS * tier.index() as u64
     }
 
-    /// Counts a request that comes, and takes its cost from the rate if there is room.
-    pub(crate) fn admits(&self, now: Instant, tier: Tier, cost: u32) -> bool {
+    /// Counts a request that comes.
+    pub(crate) fn count(&self, cost: u32, refused: bool) {
         self.came.fetch_add(cost.into(), Ordering::Relaxed);
-        if !self.has_room(now, tier) {
+        if refused {
             self.refused.fetch_add(cost.into(), Ordering::Relaxed);
-            return false;
         }
+    }
+
+    /// Takes the cost of one that is let in from the rate.
+    pub(crate) fn pay(&self, now: Instant, cost: u32) {
         let takes_ns = (f64::from(cost) / self.per_s() * 1e9) as u64;
         let now = now.as_nanos();
+        self.seen_at.store(now, Ordering::Relaxed);
         // A clock that was set back must not have it wait for the time it had before.
         let most = now.saturating_add(BURST_NS).saturating_add(takes_ns);
         let pay = |at: u64| Some(at.max(now).saturating_add(takes_ns).min(most));
@@ -107,7 +123,6 @@ impl Throttle {
             .paid_at
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
         debug_assert!(paid.is_ok());
-        true
     }
 }
 
@@ -115,12 +130,21 @@ impl Throttle {
 mod tests {
     use super::*;
 
+    fn admits(throttle: &Throttle, now: Instant, tier: Tier, cost: u32) -> bool {
+        let has_room = throttle.has_room(now, tier);
+        throttle.count(cost, !has_room);
+        if has_room {
+            throttle.pay(now, cost);
+        }
+        has_room
+    }
+
     fn let_in(throttle: &Throttle, tiers: &[Tier], seconds: u64) -> Vec<u32> {
         let mut admitted = vec![0; tiers.len()];
         for ms in 0..seconds * 1_000 {
             for (i, &tier) in tiers.iter().enumerate() {
                 let now = Instant::from_nanos(ms * 1_000_000);
-                admitted[i] += u32::from(throttle.admits(now, tier, 2));
+                admitted[i] += u32::from(admits(throttle, now, tier, 2));
             }
         }
         admitted
@@ -150,11 +174,22 @@ mod tests {
     fn a_clock_set_back_does_not_lock_it_out() {
         let throttle = Throttle::new(Who::Key(1), 0, 1, 100.0);
         let day = Instant::from_nanos(86_400_000_000_000);
-        assert!(throttle.admits(day, Tier::T5, 1));
+        assert!(admits(&throttle, day, Tier::T5, 1));
         let before = Instant::from_nanos(1_000_000_000);
         assert!(!throttle.has_room(before, Tier::T5));
         // Its lane's time does not run back; but should it, the next that is let in puts it right.
-        assert!(throttle.admits(before, Tier::T0, 1));
+        assert!(admits(&throttle, before, Tier::T0, 1));
         assert!(throttle.has_room(Instant::from_nanos(1_200_000_000), Tier::T5));
+    }
+
+    #[test]
+    fn what_is_owed_is_paid_off_sooner_at_a_higher_rate() {
+        let throttle = Throttle::new(Who::Key(1), 0, 1, 100.0);
+        let at_s = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+        // A hundred seconds' worth, which was let in as one request.
+        assert!(admits(&throttle, at_s(10), Tier::T5, 10_000));
+        assert!(!throttle.has_room(at_s(12), Tier::T5));
+        throttle.set_per_s(10_000.0);
+        assert!(throttle.has_room(at_s(12), Tier::T5), "{throttle:?}");
     }
 }

@@ -126,3 +126,33 @@ fn in_an_overload_a_share_is_served_and_no_more_than_it() {
     assert!((0.68..=0.80).contains(&t1), "{t1}");
     assert!((0.20..=0.32).contains(&t4), "{t4}");
 }
+
+#[test]
+fn a_hard_slot_is_had_by_its_tier_while_a_better_one_waits_for_others() {
+    let hard = ShareSettings::hard(Tier::T4, 0.2);
+    let (_controller, lane, _) = manual_with(settings(10, &[hard]));
+    let (_, waker) = CountingWaker::new();
+    let _held: Vec<_> = (0..8)
+        .map(|_| lane.try_admit(&at(Tier::T1)).unwrap())
+        .collect();
+    let mut better = lane.admit(&at(Tier::T1));
+    assert!(better.poll_admit(&waker).is_pending());
+    assert!(is_free_for(&lane, Tier::T4));
+    assert!(lane.try_admit(&at(Tier::T4)).is_ok());
+}
+
+#[test]
+fn slots_that_are_no_longer_reserved_go_to_who_waits() {
+    let hard = ShareSettings::hard(Tier::T0, 0.5);
+    let (controller, lane, clock) = manual_with(settings(10, &[hard]));
+    let (_, waker) = CountingWaker::new();
+    let _held: Vec<_> = (0..5)
+        .map(|_| lane.try_admit(&at(Tier::T3)).unwrap())
+        .collect();
+    let mut waits = lane.admit(&at(Tier::T3));
+    assert!(waits.poll_admit(&waker).is_pending());
+    let without = cinnamon_core::Config::new(settings(10, &[])).unwrap();
+    controller.reconfigure(without).unwrap();
+    controller.tick(clock.now());
+    assert!(waits.poll_admit(&waker).is_ready());
+}

@@ -173,7 +173,7 @@ impl Engine {
             return Judged::Refused(Reason::Shed, (cap, Binding::Override));
         }
         let free = self.limit.saturating_sub(self.in_use);
-        if self.shares.may_start(tier, free, self.limit) && self.is_next(tier) {
+        if free > 0 && self.is_next(tier, free) {
             return Judged::Runs(AdmitKind::Slot);
         }
         Judged::Waits
@@ -198,13 +198,15 @@ impl Engine {
                 self.tenants.caps(tenant, self.limit);
             }
         }
-        match refused {
-            None | Some((Reason::Capped, Binding::Signal { .. })) => {
-                for throttle in self.throttles_of(now, request) {
-                    throttle.admits(now, weighed.tier(), cost);
+        let by_throttle = matches!(refused, Some((Reason::Capped, Binding::Signal { .. })));
+        if refused.is_none() || by_throttle {
+            // What one of them refuses, none of the others is to pay for.
+            for throttle in self.throttles_of(now, request) {
+                throttle.count(cost, by_throttle);
+                if !by_throttle {
+                    throttle.pay(now, cost);
                 }
             }
-            Some(_) => {}
         }
         if refused.is_some() {
             return;
@@ -312,11 +314,14 @@ impl Engine {
 
     /// Whether nobody waits who comes before a newcomer of this tier for whom there is a slot. Without shares nobody
     /// waits while one is free; with them those do who may not have it.
-    fn is_next(&self, tier: usize) -> bool {
+    fn is_next(&self, tier: usize, free: u32) -> bool {
         if !self.shares.any() {
             return self.queue.is_empty();
         }
-        self.queue.tier_len()[..=tier].iter().all(|&len| len == 0)
+        let waiting = self.queue.tier_len();
+        let wants = |of: usize| of == tier || waiting[of] > 0;
+        let next = self.shares.next_tier(free, self.limit, wants);
+        waiting[tier] == 0 && next == Some(tier)
     }
 
     fn class_of(&self, request: &Request) -> u16 {

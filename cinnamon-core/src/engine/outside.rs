@@ -22,6 +22,11 @@ impl Engine {
         self.tenants.set_cards(cards);
     }
 
+    /// This tenant is gone; what it has here keeps its rule.
+    pub(crate) fn drop_tenant_card(&mut self, tenant: Tenant) {
+        self.tenants.drop_card(tenant);
+    }
+
     /// Who is throttled from now on.
     pub(crate) fn set_throttles(&mut self, throttles: &[Arc<Throttle>]) {
         self.throttles.clear();
@@ -107,6 +112,8 @@ impl Engine {
         self.tenants.reconfigure(new, lane);
         let now = self.advance(now);
         self.reconfigure_limit(now, old, new);
+        // Slots may be free now that were somebody's.
+        self.dispatch(now);
     }
 
     /// Puts a fault into the law.

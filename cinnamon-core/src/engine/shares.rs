@@ -8,7 +8,9 @@
 //! What a tier has by its share, the gate and the sweep leave alone. So with shares strict priority ends where a share
 //! begins: a better tier may lose what a reserved one is given, and no more than that.
 
-use crate::config::{LaneSettings, ShareKind};
+use std::cell::Cell;
+
+use crate::config::{LaneSettings, SHARES_MAX, ShareKind};
 use crate::priority::TIERS;
 
 #[derive(Clone, Debug, Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Shares {
     any: bool,
     /// Slots in use, by tier.
     in_use: [u32; TIERS],
+    /// What is reserved of this limit.
+    fitted: Cell<(u32, [u32; TIERS])>,
 }
 
 impl Shares {
@@ -33,6 +37,7 @@ impl Shares {
             self.of[share.tier.index()] = Some((share.share, share.kind == ShareKind::Hard));
         }
         self.any = !settings.shares.is_empty();
+        self.fitted.set((0, [0; TIERS]));
     }
 
     /// Whether any slots are reserved.
@@ -53,14 +58,27 @@ impl Shares {
         &self.in_use
     }
 
-    /// Slots reserved for a tier.
+    /// Slots reserved for a tier. A share is rounded down; a stealable one that comes to nothing is one slot, as long as that
+    /// leaves some of the lane to everybody, better tiers first.
     pub(crate) fn reserved(&self, tier: usize, limit: u32) -> u32 {
-        match self.of[tier] {
-            Some((share, true)) => (share * f64::from(limit)) as u32,
-            // The only slot of a lane cannot be somebody's.
-            Some((share, false)) if limit > 1 => ((share * f64::from(limit)) as u32).max(1),
-            _ => 0,
+        if self.fitted.get().0 != limit {
+            self.fitted.set((limit, self.fit(limit)));
         }
+        self.fitted.get().1[tier]
+    }
+
+    fn fit(&self, limit: u32) -> [u32; TIERS] {
+        let whole = |share: f64| (share * f64::from(limit)) as u32;
+        let mut slots = self.of.map(|of| of.map_or(0, |(share, _)| whole(share)));
+        let most = whole(SHARES_MAX).min(limit.saturating_sub(1));
+        let mut all: u32 = slots.iter().sum();
+        for (tier, slots) in slots.iter_mut().enumerate() {
+            if *slots == 0 && all < most && matches!(self.of[tier], Some((_, false))) {
+                *slots = 1;
+                all += 1;
+            }
+        }
+        slots
     }
 
     /// Whether a tier runs less than its share.
@@ -90,8 +108,12 @@ impl Shares {
 
     /// Whether this tier may have one of `free` slots.
     pub(crate) fn may_start(&self, tier: usize, free: u32, limit: u32) -> bool {
+        // Its own hard slots are kept for it; a stealable share is of what others may have, too.
+        let hard = matches!(self.of[tier], Some((_, true)));
         free > 0
-            && (!self.any || self.is_owed(tier, limit) || free > self.held_from(Some(tier), limit))
+            && (!self.any
+                || (hard && self.is_owed(tier, limit))
+                || free > self.held_from(Some(tier), limit))
     }
 
     /// The tier that has the next of `free` slots, of those for which `waits`.
@@ -101,9 +123,9 @@ impl Shares {
         limit: u32,
         waits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let owed = (0..TIERS).find(|&tier| waits(tier) && self.is_owed(tier, limit));
-        let any = || (0..TIERS).find(|&tier| waits(tier) && self.may_start(tier, free, limit));
-        owed.filter(|_| free > 0).or_else(any)
+        let may = |&tier: &usize| waits(tier) && self.may_start(tier, free, limit);
+        let owed = (0..TIERS).find(|tier| may(tier) && self.is_owed(*tier, limit));
+        owed.or_else(|| (0..TIERS).find(may))
     }
 }
 
@@ -151,7 +173,35 @@ mod tests {
         ]);
         assert_eq!([shares.reserved(0, 1), shares.reserved(4, 1)], [0, 0]);
         assert!(shares.may_start(3, 1, 1));
-        assert_eq!([shares.reserved(0, 2), shares.reserved(4, 2)], [1, 1]);
+        // And of two only one.
+        assert_eq!([shares.reserved(0, 2), shares.reserved(4, 2)], [1, 0]);
+        assert_eq!([shares.reserved(0, 10), shares.reserved(4, 10)], [5, 4]);
+    }
+
+    #[test]
+    fn what_is_rounded_up_leaves_some_of_the_lane_to_everybody() {
+        let shares = shares(
+            &[Tier::T2, Tier::T3, Tier::T4, Tier::T5]
+                .map(|tier| ShareSettings::stealable(tier, 0.05)),
+        );
+        let all = |limit| {
+            (0..TIERS)
+                .map(|tier| shares.reserved(tier, limit))
+                .sum::<u32>()
+        };
+        assert_eq!([1, 2, 4, 10, 40].map(all), [0, 1, 3, 4, 8]);
+    }
+
+    #[test]
+    fn a_stealable_share_is_not_of_another_tiers_hard_one() {
+        let mut shares = shares(&[
+            ShareSettings::hard(Tier::T0, 0.2),
+            ShareSettings::stealable(Tier::T4, 0.2),
+        ]);
+        (0..8).for_each(|_| shares.started(1));
+        assert!(shares.is_owed(4, 10) && !shares.may_start(4, 2, 10));
+        assert_eq!(shares.next_tier(2, 10, |tier| tier == 4), None);
+        assert!(shares.may_start(0, 2, 10));
     }
 
     #[test]

@@ -18,6 +18,11 @@ const ACCOUNTS_MAX: usize = 65_536;
 /// filled a tenth of a second with t0 and t1, and 0.2 % of the others' t1 in 20 s was lost.)
 const BURST_NS: u64 = 100_000_000;
 
+/// No single request is paid off for longer than this: what the lane can serve may just have been learned, and be far more.
+const OWED_MAX_NS: u64 = 10_000_000_000;
+/// When there is nobody to be forgotten, nobody is looked for again for so long.
+const FULL_FOR_NS: u64 = 100_000_000;
+
 /// What a tenant claimed, and what came of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
@@ -123,6 +128,8 @@ pub(crate) struct Tenants {
     accounts: IdMap<u32, Account>,
     /// Of accounts that are no longer kept, and of tenants that got none.
     past: Figures,
+    /// Until when there is no room for others.
+    full_until: Instant,
 }
 
 impl Tenants {
@@ -133,6 +140,7 @@ impl Tenants {
             cards: IdMap::default(),
             accounts: IdMap::default(),
             past: Figures::default(),
+            full_until: Instant::ZERO,
         };
         tenants.reconfigure(config, lane);
         tenants
@@ -146,16 +154,27 @@ impl Tenants {
         let (cards, everybodys) = numbered(&config.tenants);
         self.everybodys = everybodys;
         self.cards.clear();
+        for account in self.accounts.values_mut() {
+            account.rule = everybodys;
+            // What was owed was owed by other rules.
+            account.paid_at = [Instant::ZERO; TIERS];
+        }
         self.set_cards(&cards);
     }
 
     /// For these tenants these rules hold.
     pub(crate) fn set_cards(&mut self, cards: &[(Tenant, u16)]) {
-        let cards = cards.iter().map(|&(tenant, rule)| (tenant.0, rule));
-        self.cards.extend(cards);
-        for (&id, account) in &mut self.accounts {
-            account.rule = self.cards.get(&id).copied().or(self.everybodys);
+        for &(tenant, rule) in cards {
+            self.cards.insert(tenant.0, rule);
+            if let Some(account) = self.accounts.get_mut(&tenant.0) {
+                account.rule = Some(rule);
+            }
         }
+    }
+
+    /// This tenant is gone: its account, as long as it has one, keeps its rule.
+    pub(crate) fn drop_card(&mut self, tenant: Tenant) {
+        self.cards.remove(&tenant.0);
     }
 
     /// Whether there is anything to keep accounts for.
@@ -224,7 +243,7 @@ impl Tenants {
         account.figures.add(&figures);
         if let Some(rate) = rate {
             let paid_at = &mut account.paid_at[placed.index()];
-            let takes_ns = (f64::from(cost) / rate * 1e9) as u64;
+            let takes_ns = ((f64::from(cost) / rate * 1e9) as u64).min(OWED_MAX_NS);
             *paid_at = (*paid_at).max(now).after_nanos(takes_ns);
         }
         true
@@ -232,8 +251,12 @@ impl Tenants {
 
     fn account(&mut self, now: Instant, tenant: Tenant) -> Option<&mut Account> {
         if self.accounts.len() >= ACCOUNTS_MAX && !self.accounts.contains_key(&tenant.0) {
+            if now < self.full_until {
+                return None;
+            }
             self.forget_idle(now);
             if self.accounts.len() >= ACCOUNTS_MAX {
+                self.full_until = now.after_nanos(FULL_FOR_NS);
                 return None;
             }
         }

@@ -150,6 +150,8 @@ impl Flows {
                 // Nobody to whom it could owe anything.
                 of.surplus = quantum;
             }
+            // What is owed was dear when the mean was; now that it is not, it must not be paid off in a thousand turns.
+            of.surplus = of.surplus.max(-quantum.saturating_mul(OWED_QUANTA));
             if of.surplus > 0 {
                 return Some(if newest {
                     of.entries.back()
@@ -315,6 +317,20 @@ mod tests {
         }
         let ratio = f64::from(served[0]) / f64::from(served[1]);
         assert!((0.9..=1.1).contains(&ratio), "{served:?}");
+    }
+
+    #[test]
+    fn what_was_dear_is_not_paid_off_in_a_thousand_million_turns() {
+        let mut flows = Flows::new();
+        push(&mut flows, Some(1), 0..2);
+        push(&mut flows, Some(2), 2..4);
+        let dear = 1_000_000_000;
+        for _ in 0..2 {
+            serve(&mut flows, |_| dear, i64::from(dear)).unwrap();
+        }
+        // Now the mean is one; both owe far more.
+        assert!(serve(&mut flows, |_| 1, 1).is_some());
+        assert!(serve(&mut flows, |_| 1, 1).is_some());
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! |---|---|
 //! | none | a reading of pressure 1.0 or more that names it → held |
 //! | held | the same again, a settling time later → held, at a lower rate; a settling time without → rising |
-//! | rising | named again → held; nothing refused for two seconds, or its signal lost or switched off → none |
+//! | rising | named again → held; nothing refused for two seconds, or its signal off, or lost and faded → none |
 
 use crate::signal::selector::LaneFlow;
 use crate::signal::{Culprit, Who};
@@ -84,6 +84,14 @@ struct Held {
     capacity: f64,
 }
 
+/// What the others need to know of a throttle.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    lanes: u64,
+    let_in_per_s: f64,
+    came_per_s: f64,
+}
+
 /// One throttle, for people.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ThrottleFigures {
@@ -108,7 +116,11 @@ impl Precise {
     pub(crate) fn name(&mut self, named: &Named<'_>, lanes: &[LaneFlow]) {
         let offered: f64 = of(named.lanes, lanes).map(|lane| lane.offered).sum();
         // What is refused for a throttle is not counted as offered.
-        let refused: f64 = self.held.iter().map(|held| held.refused_per_s).sum();
+        let beside = self
+            .held
+            .iter()
+            .filter(|held| held.throttle.lanes() & named.lanes != 0);
+        let refused: f64 = beside.map(|held| held.refused_per_s).sum();
         let all = offered + refused;
         let capacity = of(named.lanes, lanes).map(|lane| lane.capacity).sum();
         for culprit in named.culprits {
@@ -186,12 +198,15 @@ impl Precise {
             return;
         }
         let before = self.held.len();
-        let count = before as f64;
-        // What culprits are let in with is offered like anything else.
-        let theirs: f64 = self.held.iter().map(Held::let_in_per_s).sum();
-        let asked: f64 = self.held.iter().map(|held| held.came_per_s).sum();
+        let all: Vec<Beside> = self.held.iter().map(Held::beside).collect();
         self.held.retain_mut(|held| {
             held.measure(dt_s);
+            // Those that share lanes with it; what they are let in with is offered like anything else.
+            let mask = held.throttle.lanes();
+            let beside = || all.iter().filter(|of| of.lanes & mask != 0);
+            let count = beside().count().max(1) as f64;
+            let theirs: f64 = beside().map(|of| of.let_in_per_s).sum();
+            let asked: f64 = beside().map(|of| of.came_per_s).sum();
             let lanes = || of(held.throttle.lanes(), lanes);
             let capacity = lanes().map(|lane| lane.capacity).sum::<f64>();
             let offered: f64 = lanes().map(|lane| lane.offered).sum();
@@ -240,6 +255,14 @@ impl Held {
     fn set(&mut self, per_s: f64) {
         self.per_s = per_s;
         self.throttle.set_per_s(per_s);
+    }
+
+    fn beside(&self) -> Beside {
+        Beside {
+            lanes: self.throttle.lanes(),
+            let_in_per_s: self.let_in_per_s(),
+            came_per_s: self.came_per_s,
+        }
     }
 
     /// What it is let in with, cost per second.
@@ -337,7 +360,12 @@ mod tests {
             for throttle in throttles.iter().filter(|t| t.concerns(0, &request)) {
                 for i in 0..(per_s / 64.0) as u64 {
                     let s = from_s + (step as f64 + i as f64 / per_s * 64.0) / 64.0;
-                    throttle.admits(Instant::from_nanos((s * 1e9) as u64), Tier::T3, 1);
+                    let now = Instant::from_nanos((s * 1e9) as u64);
+                    let has_room = throttle.has_room(now, Tier::T3);
+                    throttle.count(1, !has_room);
+                    if has_room {
+                        throttle.pay(now, 1);
+                    }
                 }
             }
             precise.tick(1.0 / 64.0, lanes, |_| Some(0.0));

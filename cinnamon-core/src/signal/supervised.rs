@@ -282,8 +282,11 @@ impl Supervised {
             return;
         }
         if self.faded_s > 0.0 && self.budget.is_none() {
-            // Whatever was known before has nothing to do with this.
+            // Whatever was known before has nothing to do with this; but for how long culprits have been dealt with, or
+            // one lost sample now and then would keep the gate from ever being moved.
+            let named_s = self.named_s;
             self.forget();
+            self.named_s = named_s;
         }
         let dt_s = self
             .read_at
@@ -302,6 +305,9 @@ impl Supervised {
         }
         self.pressure = Some(pressure);
         self.culprits = reading.culprits;
+        // Of one without a share nothing follows.
+        self.culprits
+            .retain(|culprit| culprit.share.is_finite() && culprit.share > 0.0);
         self.note = reading.note;
         self.cut = reading.cut.map(|priority| Rank::new(priority, 0));
         let silent = matches!(self.law, Law::Binary(_)) && pressure < 1.0;
