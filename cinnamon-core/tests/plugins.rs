@@ -5,7 +5,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -305,10 +305,13 @@ impl Observer for Counts {
     }
 }
 
+/// Key, tenant and how long it waited.
+type Start = (Option<u64>, Option<Tenant>, Duration);
+
 /// Keeps what it is told of starts and ends.
 #[derive(Default)]
 struct Diary {
-    starts: Mutex<Vec<(Option<u64>, Option<Tenant>, Duration)>>,
+    starts: Mutex<Vec<Start>>,
     ends: Mutex<Vec<FinishEvent>>,
 }
 
@@ -316,11 +319,13 @@ impl Observer for Diary {
     fn on_start(&self, start: &StartEvent<'_>) {
         let request = start.request;
         let of = (request.get_key(), request.get_tenant(), start.waited);
-        self.starts.lock().unwrap().push(of);
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        starts.push(of);
     }
 
     fn on_finish(&self, finish: &FinishEvent) {
-        self.ends.lock().unwrap().push(*finish);
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.push(*finish);
     }
 }
 

@@ -1,4 +1,8 @@
 //! Tenants: their caps, ceilings and budgets, who claims what, and their turns in the queue.
+#![allow(
+    clippy::expect_used,
+    reason = "helpers of tests, outside of a test function"
+)]
 
 mod support;
 
