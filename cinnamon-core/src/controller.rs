@@ -167,7 +167,7 @@ impl Controller {
         wake_all(wakers);
     }
 
-    /// What each tenant claimed of each lane, and what became of it; in no order. Empty where there are no rules for
+    /// What each tenant claimed of each lane, and what became of it; in no order. Kept from when there are rules for
     /// tenants; one that changes nothing, for `*`, is enough.
     #[must_use]
     pub fn tenants(&self) -> Vec<TenantSnapshot> {
