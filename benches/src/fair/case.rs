@@ -171,9 +171,9 @@ const KEYS: KeySpace = KeySpace {
 fn hot_key(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
     let phases = |hot: f64| {
         vec![
-            Phase::new("calm", FROM_S, 0.7),
-            Phase::new("hot", TROUBLE_S, 0.7).hot(hot),
-            Phase::new("after", 20.0, 0.7),
+            Phase::new("calm", FROM_S, 0.65),
+            Phase::new("hot", TROUBLE_S, 0.65).hot(hot),
+            Phase::new("after", 20.0, 0.65),
         ]
     };
     let with = |hot| Scenario {
@@ -181,10 +181,10 @@ fn hot_key(seed: u64, guarded: bool) -> Result<Vec<Figure>, ConfigError> {
         key_space: Some(KEYS),
         ..usual(seed)
     };
-    let scenario = with(0.7);
+    let scenario = with(0.8);
     let plain = || VirtualController::new(settings(&scenario));
     let policy = if guarded {
-        let (signal, seen) = HotKeys::new();
+        let (signal, seen) = HotKeys::with_seed(seed);
         watched(plain()?, signal, seen)?
     } else {
         plain()?
