@@ -46,7 +46,7 @@ pub struct BackgroundBytes {
 ///     sustained.look(clock.now(), store.bytes()?.flushed, behind)
 /// });
 /// let store = Store::open_with(folder.path(), options, |builder| builder.signal(bytes))?;
-/// watch.set(store.background())?;
+/// let _set_once = watch.set(store.background());
 /// # drop(handle);
 /// # Ok(())
 /// # }
