@@ -427,7 +427,9 @@ impl Lane {
     /// Refuses what the gate is sure to refuse, without the lock.
     fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
         let refused = self.core().gate.refuse(request)?;
-        if refused.look {
+        if refused.look
+            && let Some(true) = self.with(|engine, _, now| engine.gate_is_stale(now))
+        {
             let mut wakers = Vec::new();
             let now = self.shared.read_clock();
             self.core().with_wakers(now, &mut wakers, |engine, _, now| {

@@ -1,6 +1,6 @@
 //! What an engine shows of its gate to those who have not come to its lock, and how it takes in what they counted.
 
-use super::{Doors, Engine};
+use super::{Doors, Engine, GATE_STALE_NS};
 use crate::clock::Instant;
 use crate::gate::{Gate, Published};
 use crate::priority::{KeyHash, Rank, Tier};
@@ -69,6 +69,12 @@ impl Engine {
             self.shed_cost.resize(cause + 1, 0);
         }
         self.shed_cost[cause] += taken.cost;
+    }
+
+    /// Whether nobody has moved a gate that is not open for too long.
+    pub(crate) fn gate_is_stale(&self, now: Instant) -> bool {
+        let stands_ns = self.time_at(now).nanos_since(self.gate_set_at);
+        !self.threshold.is_open() && stands_ns > GATE_STALE_NS
     }
 
     /// Opens a gate that nobody has moved for too long.
