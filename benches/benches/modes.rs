@@ -5,20 +5,14 @@
     reason = "a benchmark that cannot be run ends"
 )]
 
+mod run;
+
 use cinnamon_lab::speed::ours;
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn bench(criterion: &mut Criterion) {
     let subjects = ours::modes().expect("the controllers can be built");
-    for mut subject in subjects {
-        let name = subject.name.clone();
-        criterion.bench_function(&name, |bencher| {
-            bencher.iter_custom(|times| {
-                let ran = subject.lasts(times);
-                ran.expect("each operation does what is measured")
-            });
-        });
-    }
+    run::each(criterion, subjects);
 }
 
 criterion_group!(benches, bench);

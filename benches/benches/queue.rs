@@ -7,21 +7,14 @@
 
 #[allow(dead_code, reason = "each bench uses its part")]
 mod peers;
+mod run;
 
 use cinnamon_lab::speed::ours;
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn bench(criterion: &mut Criterion) {
     let subjects = ours::queue().expect("the controllers can be built");
-    for mut subject in subjects.into_iter().chain(peers::queue()) {
-        let name = subject.name.clone();
-        criterion.bench_function(&name, |bencher| {
-            bencher.iter_custom(|times| {
-                let ran = subject.lasts(times);
-                ran.expect("each operation does what is measured")
-            });
-        });
-    }
+    run::each(criterion, subjects.into_iter().chain(peers::queue()));
 }
 
 criterion_group!(benches, bench);

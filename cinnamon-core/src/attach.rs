@@ -1,9 +1,11 @@
-//! Signals on their way into a controller: asked once for all they say of themselves, and checked.
+//! What an embedder gives a controller on its way in: signals, asked once for all they say of themselves, and limiters; both
+//! checked.
 
 use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::config::{Config, ConfigError, LaneSettings, SignalSettings, check_name, within};
+use crate::limiter::Limiter;
 use crate::sampler::Slot;
 use crate::signal::supervised::{Profile, Supervised};
 use crate::signal::{Dynamics, Mode, SIGNALS_MAX, Scope, Signal};
@@ -85,6 +87,34 @@ pub(crate) fn check_names(config: &Config, names: &[String]) -> Result<(), Confi
         }
     }
     Ok(())
+}
+
+/// The embedder's own limiters, by the index of the lane.
+pub(crate) type Limiters = Vec<(usize, Box<dyn Limiter>)>;
+
+/// Checks for which lanes they are.
+pub(crate) fn named_limiters(
+    limiters: Vec<(String, Box<dyn Limiter>)>,
+    config: &Config,
+) -> Result<Limiters, ConfigError> {
+    let known = |name: &str| config.lanes.iter().position(|lane| lane.name == name);
+    let mut named = Limiters::new();
+    for (name, limiter) in limiters {
+        let wrong = |bound: String| ConfigError::OutOfBounds {
+            setting: format!("limiter {:?}", limiter.name()),
+            value: format!("for lane {name:?}"),
+            bound,
+        };
+        let Some(lane) = known(&name) else {
+            let names: Vec<&str> = config.lanes.iter().map(|l| l.name.as_str()).collect();
+            return Err(wrong(format!("for one of the lanes {}", names.join(", "))));
+        };
+        if named.iter().any(|(other, _)| *other == lane) {
+            return Err(wrong("the only one for its lane".to_owned()));
+        }
+        named.push((lane, limiter));
+    }
+    Ok(named)
 }
 
 fn unknown(setting: String, value: &str, known: impl Iterator<Item = String>) -> ConfigError {

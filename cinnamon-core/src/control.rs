@@ -10,7 +10,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::admission::Admission;
-use crate::attach::{Attached, attach};
+use crate::attach::{Attached, attach, named_limiters};
 use crate::clock::{Clock, Instant, read};
 use crate::config::{Config, ConfigError};
 use crate::controller::Builder;
@@ -20,7 +20,6 @@ use crate::explain::{Decisions, LaneDecision};
 use crate::export;
 use crate::health::{Nurse, Refusals};
 use crate::lane::{LaneCore, wake_all};
-use crate::limiter::Limiter;
 use crate::observer::Observers;
 use crate::overrides::{Active, Overrides, Target};
 use crate::priority::Rank;
@@ -115,33 +114,6 @@ pub(crate) struct Control {
     pub(crate) next_tick: Instant,
     /// The last tick found nothing to do, and the next is far away.
     pub(crate) idle: bool,
-}
-
-/// The embedder's own limiters, by the index of the lane.
-type Limiters = Vec<(usize, Box<dyn Limiter>)>;
-
-fn named_limiters(
-    limiters: Vec<(String, Box<dyn Limiter>)>,
-    config: &Config,
-) -> Result<Limiters, ConfigError> {
-    let known = |name: &str| config.lanes.iter().position(|lane| lane.name == name);
-    let mut named = Limiters::new();
-    for (name, limiter) in limiters {
-        let wrong = |bound: String| ConfigError::OutOfBounds {
-            setting: format!("limiter {:?}", limiter.name()),
-            value: format!("for lane {name:?}"),
-            bound,
-        };
-        let Some(lane) = known(&name) else {
-            let names: Vec<&str> = config.lanes.iter().map(|l| l.name.as_str()).collect();
-            return Err(wrong(format!("for one of the lanes {}", names.join(", "))));
-        };
-        if named.iter().any(|(other, _)| *other == lane) {
-            return Err(wrong("the only one for its lane".to_owned()));
-        }
-        named.push((lane, limiter));
-    }
-    Ok(named)
 }
 
 impl Shared {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use cinnamon_core::simulation::Rng;
 use cinnamon_core::{
     Completion, Config, Controller, Instant, Lane, ManualClock, Observer, OwnedPermit, Rejected,
     Request, Settings, Signal, SignalSnapshot, Tenant, Tier, Who,
@@ -25,23 +26,6 @@ const SERVICE: Duration = Duration::from_millis(10);
 const KEYS: usize = 1_000_000;
 /// None of the other keys.
 const HOT: u64 = u64::MAX;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 type Waiting = Pin<Box<dyn Future<Output = Result<OwnedPermit, Rejected>>>>;
 
@@ -85,7 +69,7 @@ impl Rig {
             lane: controller.lane("main").unwrap(),
             clock,
             controller,
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             waiting: VecDeque::new(),
             running: VecDeque::new(),
             served: 0,
@@ -167,7 +151,7 @@ impl Rig {
 
 /// Any tier but t0, which is refused by nobody.
 fn tier(rng: &mut Rng) -> Tier {
-    [Tier::T1, Tier::T2, Tier::T3, Tier::T4][(rng.next() % 4) as usize]
+    [Tier::T1, Tier::T2, Tier::T3, Tier::T4][(rng.bits() % 4) as usize]
 }
 
 /// Keys 0, 1, 2, … with weights 1, 2^-0.8, 3^-0.8, …
@@ -243,7 +227,7 @@ fn a_hot_key_is_throttled_nobody_else_is_refused_and_it_is_let_go() {
         let request = |rng: &mut Rng, culprit: bool| {
             let tier = tier(rng);
             let at = rng.unit() * total;
-            let key = || Rng(zipf.partition_point(|sum| *sum <= at) as u64).next();
+            let key = || Rng::new(zipf.partition_point(|sum| *sum <= at) as u64).bits();
             Request::new(tier).key(if culprit { HOT } else { key() })
         };
         println!("seed {seed}");
@@ -258,8 +242,8 @@ fn a_tenant_at_ten_times_its_share_is_throttled_nobody_else_is_refused_and_it_is
         let (signal, handle) = HotTenants::new();
         let request = |rng: &mut Rng, culprit: bool| {
             let tier = tier(rng);
-            let tenant = if culprit { 99 } else { rng.next() % 20 };
-            let key = rng.next();
+            let tenant = if culprit { 99 } else { rng.bits() % 20 };
+            let key = rng.bits();
             Request::new(tier).key(key).tenant(Tenant(tenant as u32))
         };
         println!("seed {seed}");
@@ -277,8 +261,8 @@ fn overload_by_equal_tenants_and_by_one_alone_throttles_nobody() {
         let mut rig = Rig::new(signal, handle, 7);
         let request = |rng: &mut Rng, _: bool| {
             let tier = tier(rng);
-            let tenant = Tenant((rng.next() % tenants) as u32);
-            Request::new(tier).key(rng.next()).tenant(tenant)
+            let tenant = Tenant((rng.bits() % tenants) as u32);
+            Request::new(tier).key(rng.bits()).tenant(tenant)
         };
         for _ in 0..100 {
             rig.run(100, (0.0, 1_500.0), request);

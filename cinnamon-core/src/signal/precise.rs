@@ -109,6 +109,8 @@ pub(crate) struct Precise {
     held: Vec<Held>,
     /// Since this was last asked, some came or went.
     changed: bool,
+    /// Of one step; kept so that a step allocates nothing.
+    beside: Vec<Beside>,
 }
 
 impl Precise {
@@ -198,7 +200,9 @@ impl Precise {
             return;
         }
         let before = self.held.len();
-        let all: Vec<Beside> = self.held.iter().map(Held::beside).collect();
+        let mut all = std::mem::take(&mut self.beside);
+        all.clear();
+        all.extend(self.held.iter().map(Held::beside));
         self.held.retain_mut(|held| {
             held.measure(dt_s);
             // Those that share lanes with it; what they are let in with is offered like anything else.
@@ -227,6 +231,7 @@ impl Precise {
             faded < 1.0 && (named || faded > 0.0 || held.idle_s < IDLE_S)
         });
         self.changed |= self.held.len() != before;
+        self.beside = all;
     }
 
     /// The throttles for the lanes, if there are others than when this was last asked.
