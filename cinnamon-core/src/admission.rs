@@ -31,6 +31,7 @@ use crate::permit::Completion;
 use crate::priority::Rank;
 use crate::queue::WaiterId;
 use crate::request::{Request, Tenant};
+use crate::shards::Shards;
 use crate::signal::Mode;
 use crate::sync::Arc;
 use crate::throttle::Throttle;
@@ -202,8 +203,23 @@ impl Admission {
     }
 
     /// As [`Engine::take_in`].
-    pub(crate) fn take_in(&mut self, gate: &Gate) {
-        self.engine.take_in(gate);
+    pub(crate) fn take_in(&mut self, shards: &Shards) {
+        self.engine.take_in(shards);
+    }
+
+    /// As [`Engine::runs_free`]; where verdicts do not count, everybody is looked at.
+    pub(crate) fn runs_free(&self) -> bool {
+        self.mode == Mode::Enforce && self.engine.runs_free()
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn let_run_free(&mut self) {
+        self.engine.let_run_free();
+    }
+
+    /// As [`Engine::resume`].
+    pub(crate) fn resume(&mut self, in_use: u32) {
+        self.engine.resume(in_use);
     }
 
     pub(crate) fn publish_costs(&mut self, gate: &Gate) {
@@ -291,9 +307,11 @@ impl Admission {
         }
     }
 
-    /// For how long a ticket has been out, by the engine's time, as of its last step.
-    pub(crate) fn held(&self, ticket: &Ticket) -> Duration {
-        self.engine.time().since(ticket.started_at)
+    /// For how long a ticket has been out, by the engine's time, as of its last step; by the clock's, if the engine did
+    /// not give it.
+    pub(crate) fn held(&self, ticket: &Ticket, now: Instant) -> Duration {
+        let now = if ticket.free { now } else { self.engine.time() };
+        now.since(ticket.started_at)
     }
 
     /// Whether somebody waits in the shadow: then ticks are needed as if it were in truth.

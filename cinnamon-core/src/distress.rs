@@ -56,15 +56,15 @@ pub(crate) struct Distress {
 }
 
 impl Distress {
-    /// A request finished so; `None` when its permit was dropped.
-    pub(crate) fn finished(&mut self, outcome: Option<Outcome>) {
+    /// So many requests finished so; `None` when their permits were dropped.
+    pub(crate) fn finished(&mut self, outcome: Option<Outcome>, requests: u64) {
         let count = match outcome {
             Some(Outcome::Success) => &mut self.finished.success,
             Some(Outcome::Failure) => &mut self.finished.failure,
             Some(Outcome::Overloaded) => &mut self.finished.overloaded,
             Some(Outcome::Ignored) | None => &mut self.finished.ignored,
         };
-        *count += 1;
+        *count += requests;
     }
 
     pub(crate) const fn counts(&self) -> Finished {
@@ -112,8 +112,8 @@ mod tests {
     fn waits_slow_service_and_errors_confirm_and_a_quiet_day_does_not() {
         let mut distress = Distress::default();
         for _ in 0..1_000 {
-            (0..99).for_each(|_| distress.finished(Some(Outcome::Success)));
-            distress.finished(Some(Outcome::Overloaded));
+            (0..99).for_each(|_| distress.finished(Some(Outcome::Success), 1));
+            distress.finished(Some(Outcome::Overloaded), 1);
             distress.tick(0.02, 0.01, false);
             assert!(!confirms(&distress));
         }
@@ -127,7 +127,7 @@ mod tests {
         assert!(!confirms(&young), "two samples are no yardstick");
         distress.tick(0.02, 0.01, false);
         assert!(!confirms(&distress));
-        (0..20).for_each(|_| distress.finished(Some(Outcome::Overloaded)));
+        (0..20).for_each(|_| distress.finished(Some(Outcome::Overloaded), 1));
         distress.tick(0.02, 0.01, false);
         assert!(confirms(&distress), "it fails");
         let shown = distress.shows();

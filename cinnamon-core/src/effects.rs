@@ -23,6 +23,8 @@ pub(crate) struct Ticket {
     pub(crate) waited_ns: u64,
     /// Given by a lane whose engine has failed; it is not the engine's to take back.
     pub(crate) outside: bool,
+    /// It has its slot without the engine: `started_at` is [`Instant::FAR_FUTURE`] unless somebody wanted to know.
+    pub(crate) free: bool,
     /// It runs in the slot of its parent, and was never offered.
     pub(crate) nested: bool,
     /// The request's shadow, if it was let in by a lane that only monitors; else [`NO_SHADOW`].
@@ -44,6 +46,7 @@ impl Ticket {
             bytes: 0,
             waited_ns: 0,
             outside: false,
+            free: false,
             nested: false,
             shadow: NO_SHADOW,
         }

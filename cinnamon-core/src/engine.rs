@@ -13,6 +13,7 @@
 //! | waiting | queue full, sweep; timeout or own deadline; close; the caller | evict; expire; close; cancel |
 //! | running | `finish` | (had its verdict) |
 
+mod free;
 mod limiting;
 mod offering;
 mod outside;
@@ -27,7 +28,6 @@ pub(crate) use limiting::{Moved, PANICKED};
 use crate::clock::Instant;
 use crate::config::{ClassSettings, Config};
 use crate::effects::{Effect, Offered, Ticket};
-use crate::gate::Tally;
 use crate::histogram::Histogram;
 use crate::metrics::VerdictCounts;
 use crate::overrides::TenantRule;
@@ -36,6 +36,7 @@ use crate::priority::{KeyHash, Rank, Tier, mix64};
 use crate::queue::{Entry, Queue, WaiterId};
 use crate::request::Request;
 use crate::retry::{Advice, ServerBudget};
+use crate::shards::Tally;
 use crate::steering::{Slots, Steering};
 use crate::sync::Arc;
 use crate::throttle::Throttle;
@@ -97,6 +98,9 @@ pub(crate) struct Engine {
     limit: u32,
     slotting: limiting::Slotting,
     in_use: u32,
+    /// Slots in use when the engine let go of them, until the time since is accounted for.
+    in_use_before: Option<u32>,
+    pace: free::Pace,
     exempt_in_use: u32,
     open_in_use: u32,
     doors: Doors,
@@ -125,7 +129,7 @@ pub(crate) struct Engine {
     classes: Vec<ClassModel>,
     steering: Steering,
     retries: ServerBudget,
-    /// Of those who were refused before they came to the engine.
+    /// Of those who did not come to the engine.
     tally: Tally,
     /// The mean cost of some class is another than its gate shows.
     costs_changed: bool,
@@ -163,6 +167,8 @@ impl Engine {
                 now,
             ),
             in_use: 0,
+            in_use_before: None,
+            pace: free::Pace::new(now),
             exempt_in_use: 0,
             open_in_use: 0,
             doors: Doors::Open,
@@ -222,6 +228,7 @@ impl Engine {
         Ticket {
             kind: AdmitKind::Exempt,
             started_at: now,
+            free: false,
             ..*parent
         }
     }
@@ -237,11 +244,14 @@ impl Engine {
                 self.give_slot_back(ticket);
                 self.steering.completed(ticket.cost);
                 let outcome = done.map(|done| done.outcome);
-                let held_ns = now.nanos_since(ticket.started_at);
-                self.served.record(held_ns);
-                self.steering.held(held_ns, outcome);
-                self.slotting
-                    .finished(ticket.started_at, held_ns, ticket.cost, outcome);
+                self.steering.ended(outcome);
+                self.slotting.ended(ticket.cost, outcome);
+                if !ticket.free {
+                    let held_ns = now.nanos_since(ticket.started_at);
+                    self.served.record(held_ns);
+                    self.steering.held(held_ns, outcome);
+                    self.slotting.held(ticket.started_at, held_ns, outcome);
+                }
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];
                     model.cost += COST_GAIN * (f64::from(cost) - model.cost);
@@ -259,6 +269,7 @@ impl Engine {
     pub(crate) fn tick(&mut self, now: Instant) -> Rank {
         let now = self.advance(now);
         self.expire_until(now);
+        self.pace.tick(now, self.offered);
         let threshold = self.steering.tick(self.slots());
         self.ask_limiter(now);
         self.observe_sojourn(now);

@@ -2,29 +2,26 @@
 //! it.
 //!
 //! The engine publishes where its gate stands after each step under the lock; an offer reads that word once. What is refused by
-//! it is counted here, in shards that only grow, and taken into account by the engine at its next step
+//! it is counted in [`Shards`], and taken into account by the engine at its next tick
 //! ([`Engine::take_in`](crate::engine::Engine::take_in)); nobody is counted twice, and nobody is lost. Whatever the word
 //! does not say (a deadline, a rule for the tenant, an override, a mode, a reserved share) is for the engine to judge: then
 //! the word is [`Published::SHUT_OFF`], and everybody goes to the lock.
 //!
-//! A refusal costs one load of the word, the hash of the key, and three additions to atomics (four for a retry).
+//! A refusal costs one load of the word, the hash of the key, and some plain stores to counters of the thread's own.
 
 use crate::config::CLASSES_MAX;
-use crate::priority::{KeyHash, PRIORITIES, Rank, TIERS, Tier, mix64};
-use crate::request::{Request, Tag};
+use crate::priority::{KeyHash, Rank};
+use crate::request::Request;
 use crate::retry::Advice;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, shard};
+use crate::shards::Shards;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::verdict::{Binding, Reason, Rejected};
 
-/// Shards of the counters: as many as threads that would otherwise write to one line.
-pub(crate) const SHARDS: usize = 8;
-/// Every so many refusals of a shard somebody looks whether the control thread still lives: nobody else may come to the
+/// Every so many refusals of a tier in a shard somebody looks whether the control thread still lives: nobody else may come to the
 /// lock, and a gate that nobody moves must open.
 const LOOK_EVERY: u64 = 64;
-
-/// A square is counted as this at most, so that the sum of a tick does not wrap; of costs above a million the scatter is beyond
-/// knowing anyway.
-const SQUARE_MAX: u64 = 1 << 40;
+/// A model has one class: each cost is a state of its own there.
+const CLASSES_SHOWN: usize = if cfg!(cinnamon_loom) { 1 } else { CLASSES_MAX };
 
 /// Where the gate stands, in one word.
 ///
@@ -77,27 +74,15 @@ impl Published {
     }
 }
 
-/// What one shard counted, ever.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Shard {
-    tiers: [AtomicU64; TIERS],
-    cost_squared: AtomicU64,
-    retried: AtomicU64,
-}
-
-/// The gate of one lane.
+/// The gate of one lane, as everybody may read it. It is written to only when it moves.
 #[derive(Debug)]
 pub(crate) struct Gate {
     word: AtomicU64,
     seed: AtomicU64,
     turn: AtomicU32,
+    classes: AtomicU32,
     /// What a request of each class costs that does not say so.
     class_costs: Box<[AtomicU32]>,
-    classes: AtomicU32,
-    shards: Box<[Shard]>,
-    /// Cost refused at each level, ever.
-    levels: Box<[AtomicU64]>,
 }
 
 /// A refusal, and whether it is time to look after the gate.
@@ -113,10 +98,8 @@ impl Gate {
             word: AtomicU64::new(Published::SHUT_OFF.0),
             seed: AtomicU64::new(0),
             turn: AtomicU32::new(0),
-            class_costs: (0..CLASSES_MAX).map(|_| AtomicU32::new(1)).collect(),
             classes: AtomicU32::new(1),
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            levels: (0..PRIORITIES).map(|_| AtomicU64::new(0)).collect(),
+            class_costs: (0..CLASSES_SHOWN).map(|_| AtomicU32::new(1)).collect(),
         }
     }
 
@@ -137,129 +120,59 @@ impl Gate {
     }
 
     /// Refuses what is sure to be refused, and counts it.
-    pub(crate) fn refuse(&self, request: &Request) -> Option<Refused> {
+    pub(crate) fn refuse(&self, request: &Request, shards: &Shards) -> Option<Refused> {
         let word = Published(self.word.load(Ordering::Acquire));
         let threshold = word.threshold();
         if threshold.is_open() || !request.is_plain() {
             return None;
         }
-        let hash = KeyHash::of_parts(
-            self.seed.load(Ordering::Relaxed),
-            self.turn.load(Ordering::Relaxed),
-        );
-        let rank = match (request.tag, request.key) {
-            (Tag::Tier(tier), Some(key)) => hash.rank(tier, key),
-            (Tag::Priority(priority), Some(key)) => hash.rank_at(priority, key),
-            // Where in its level it would lie is the engine's to say, but not whether a whole level is refused.
-            (Tag::Priority(priority), None) => Rank::new(priority, 0),
-            (Tag::Tier(_), None) | (Tag::Untagged | Tag::Exempt, _) => return None,
-        };
+        let counting = shards.mine()?;
+        let rank = self.rank(request, counting.number())?;
         if rank < threshold {
             return None;
         }
-        let cost = match request.get_cost() {
-            Some(cost) => cost,
-            None => {
-                // One that is not configured is treated as the first.
-                let known = u32::from(request.class.0) < self.classes.load(Ordering::Relaxed);
-                let class = if known {
-                    usize::from(request.class.0)
-                } else {
-                    0
-                };
-                self.class_costs[class].load(Ordering::Relaxed)
-            }
-        };
-        let shard = &self.shards[shard() % SHARDS];
-        // Only sums are read of them, under the lock that orders everything else.
-        let add = |to: &AtomicU64, n: u64| to.fetch_add(n, Ordering::Relaxed);
-        let cost = u64::from(cost);
-        add(&self.levels[rank.priority().level()], cost);
-        add(
-            &shard.cost_squared,
-            cost.saturating_mul(cost).min(SQUARE_MAX),
-        );
-        if request.attempt > 0 {
-            add(&shard.retried, 1);
-        }
-        // Last: who has seen the request counted sees its cost.
-        let tier = &shard.tiers[rank.priority().tier().index()];
-        let count = tier.fetch_add(1, Ordering::Release);
-        let salt = mix64(request.key.unwrap_or(0) ^ count.rotate_left(32)) as u32;
+        let retry = request.attempt > 0;
+        let count = counting.refused(rank, self.cost(request), retry);
+        // It is mixed when somebody asks for the advice.
+        let key = request.key.unwrap_or(0);
+        let salt = (key ^ key >> 32 ^ count.wrapping_mul(0x9E37_79B9)) as u32;
         let gate = (threshold, word.binding());
         let retry = (request.attempt, word.advice());
         Some(Refused {
             rejected: Rejected::new(Reason::Shed, rank, gate, salt, retry),
-            look: count % LOOK_EVERY == LOOK_EVERY - 1,
+            look: count.is_multiple_of(LOOK_EVERY),
         })
     }
-}
 
-/// What was refused by a [`Gate`] since it was last asked.
-#[derive(Debug)]
-pub(crate) struct Tally {
-    seen_tiers: [u64; TIERS],
-    seen_squared: u64,
-    seen_retried: u64,
-    seen_levels: Box<[u64]>,
-}
-
-/// The same, added up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    pub(crate) tiers: [u64; TIERS],
-    pub(crate) cost: u64,
-    pub(crate) cost_squared: u64,
-    pub(crate) retried: u64,
-}
-
-impl Tally {
-    pub(crate) fn new() -> Self {
-        Self {
-            seen_tiers: [0; TIERS],
-            seen_squared: 0,
-            seen_retried: 0,
-            seen_levels: vec![0; PRIORITIES].into_boxed_slice(),
-        }
+    /// The rank of a request that says its own tier; `number` is where it lies if it has no key.
+    pub(crate) fn rank(&self, request: &Request, number: u64) -> Option<Rank> {
+        // Which tier another is of, or whether it is to be judged at all, is for the engine to say.
+        let tier = request.claimed_tier()?;
+        let seed = self.seed.load(Ordering::Relaxed);
+        let turn = self.turn.load(Ordering::Relaxed);
+        Some(request.rank(KeyHash::of_parts(seed, turn), tier, number))
     }
 
-    /// What came since the last time; each level and the cost refused there goes to `level`. Cost that is being counted
-    /// at this moment may come with the next time, never twice.
-    pub(crate) fn take(&mut self, gate: &Gate, mut level: impl FnMut(usize, u64)) -> Option<Taken> {
-        let sum = |of: &dyn Fn(&Shard) -> &AtomicU64, order| {
-            let shards = gate.shards.iter();
-            shards.fold(0u64, |sum, shard| sum.wrapping_add(of(shard).load(order)))
-        };
-        let mut taken = Taken::default();
-        for tier in Tier::ALL.map(Tier::index) {
-            let now = sum(&|shard| &shard.tiers[tier], Ordering::Acquire);
-            taken.tiers[tier] =
-                now.wrapping_sub(std::mem::replace(&mut self.seen_tiers[tier], now));
+    /// What a request is charged.
+    pub(crate) fn cost(&self, request: &Request) -> u32 {
+        if let Some(cost) = request.get_cost() {
+            return cost;
         }
-        if taken.tiers == [0; TIERS] {
-            return None;
-        }
-        let squared = sum(&|shard| &shard.cost_squared, Ordering::Relaxed);
-        taken.cost_squared =
-            squared.wrapping_sub(std::mem::replace(&mut self.seen_squared, squared));
-        let retried = sum(&|shard| &shard.retried, Ordering::Relaxed);
-        taken.retried = retried.wrapping_sub(std::mem::replace(&mut self.seen_retried, retried));
-        for (index, (cell, seen)) in gate.levels.iter().zip(&mut self.seen_levels).enumerate() {
-            let now = cell.load(Ordering::Relaxed);
-            let cost = now.wrapping_sub(std::mem::replace(seen, now));
-            if cost > 0 {
-                taken.cost += cost;
-                level(index, cost);
-            }
-        }
-        Some(taken)
+        self.class_costs[usize::from(self.class(request))].load(Ordering::Relaxed)
+    }
+
+    /// Its class; one that is not configured is treated as the first.
+    pub(crate) fn class(&self, request: &Request) -> u16 {
+        let known = u32::from(request.class.0) < self.classes.load(Ordering::Relaxed);
+        if known { request.class.0 } else { 0 }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(cinnamon_loom)))]
 mod tests {
     use super::*;
-    use crate::priority::Priority;
+    use crate::priority::{Priority, Tier};
+    use crate::shards::Tally;
 
     fn shut_at(level: usize) -> Gate {
         let gate = Gate::new();
@@ -294,44 +207,59 @@ mod tests {
     #[test]
     fn only_plain_requests_beyond_the_threshold_are_refused_here() {
         let gate = shut_at(384);
-        let refuses = |request: &Request| gate.refuse(request).is_some();
+        let shards = Shards::new();
+        let refuses = |request: &Request| gate.refuse(request, &shards).is_some();
         let plain = Request::new(Tier::T4).key(7);
         assert!(refuses(&plain));
         assert!(!refuses(&Request::new(Tier::T2).key(7)));
-        assert!(
-            !refuses(&Request::new(Tier::T4)),
-            "its cohort is the engine's to say"
-        );
+        assert!(refuses(&Request::new(Tier::T4)));
         assert!(!refuses(&Request::untagged().key(7)) && !refuses(&Request::exempt().key(7)));
         assert!(!refuses(&plain.time_left(std::time::Duration::ZERO)));
         let last = shut_at(767);
-        assert!(last.refuse(&Request::new(Tier::T1).key(1)).is_none());
+        assert!(
+            last.refuse(&Request::new(Tier::T1).key(1), &shards)
+                .is_none()
+        );
         let open = Gate::new();
-        assert!(open.refuse(&plain).is_none());
+        assert!(open.refuse(&plain, &shards).is_none());
     }
 
     #[test]
-    fn what_was_refused_is_taken_once() {
+    fn what_was_refused_is_counted_and_now_and_then_somebody_looks() {
         let gate = shut_at(384);
+        let shards = Shards::new();
         let mut tally = Tally::new();
-        assert_eq!(tally.take(&gate, |_, _| ()), None);
         gate.set_class_cost(0, 5);
         let at = |level: u16| Request::at(Priority::from_number(level).unwrap()).key(1);
         let looks = (0..130)
-            .filter(|_| gate.refuse(&at(500)).unwrap().look)
+            .filter(|_| gate.refuse(&at(500), &shards).unwrap().look)
             .count();
         assert_eq!(looks, 2);
-        gate.refuse(&at(767).cost(3).attempt(2)).unwrap();
+        gate.refuse(&at(767).cost(3).attempt(2), &shards).unwrap();
         let mut levels = Vec::new();
         let taken = tally
-            .take(&gate, |level, cost| levels.push((level, cost)))
+            .take(&shards, |level, cost| levels.push((level, cost)))
             .unwrap();
         assert_eq!(levels, [(500, 650), (767, 3)]);
-        assert_eq!(taken.tiers, [0, 0, 0, 130, 0, 1]);
-        assert_eq!(
-            (taken.cost, taken.cost_squared, taken.retried),
-            (653, 130 * 25 + 9, 1)
-        );
-        assert_eq!(tally.take(&gate, |_, _| panic!("nothing is new")), None);
+        assert_eq!(taken.refused(), [0, 0, 0, 130, 0, 1]);
+        assert_eq!((taken.refused_cost(), taken.refused_retries()), (653, 1));
+        assert_eq!(taken.offered_squares(), 130 * 25 + 9);
+    }
+
+    /// Keyless work at one level is refused in the right proportion, whichever thread offers it.
+    #[test]
+    fn keyless_work_is_cut_where_the_threshold_lies() {
+        let gate = shut_at(384);
+        let shards = Shards::new();
+        let half = Request::at(Priority::from_number(384).unwrap());
+        let mut refused = 0;
+        for _ in 0..1_000 {
+            match gate.refuse(&half, &shards) {
+                Some(_) => refused += 1,
+                // The engine would have counted it.
+                None => shards.mine().unwrap().passed_on(),
+            }
+        }
+        assert!((490..=510).contains(&refused), "{refused}");
     }
 }

@@ -1,11 +1,12 @@
 //! The handle callers hold: [`Lane`].
 //!
-//! Each call reads the clock once, locks the lane's mutex, lets the engine decide, and tells waiters
-//! what became of them after the mutex is released. Lock order: the controller's, then a lane's;
-//! never two lanes' at once. A panic under the lock does not spread: the lane is marked failed and
-//! from then on admits everything without a decision.
+//! A call that has to be decided on reads the clock once, locks the lane's mutex, lets the engine decide, and tells waiters
+//! what became of them after the mutex is released. What needs no decision runs without it: a slot while there are plenty
+//! ([`SlotWord`]), a refusal by the gate ([`Gate`]). Lock order: the controller's, then a lane's; never two lanes' at once.
+//! A panic under the lock does not spread: the lane is marked failed and from then on admits everything without a decision.
 
 mod admit;
+mod free;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +26,9 @@ use crate::permit::{Completion, OwnedPermit, Permit};
 use crate::priority::{KeyHash, Rank, Tier};
 use crate::request::Request;
 use crate::retry::Advice;
+use crate::shards::Shards;
 use crate::signal::Mode;
+use crate::slots::SlotWord;
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::verdict::{Binding, Reason, Rejected};
 use crate::waiter::{Parker, Waiters};
@@ -51,6 +54,8 @@ pub(crate) struct LaneCore {
     clock: Arc<dyn Clock>,
     /// Read before the lock, by everybody who comes.
     gate: Gate,
+    slots: SlotWord,
+    shards: Shards,
     state: Mutex<LaneState>,
     failed: AtomicBool,
     /// The log has it.
@@ -82,6 +87,8 @@ impl LaneCore {
                 published: (Published::SHUT_OFF, KeyHash::new(0, 0)),
             }),
             gate: Gate::new(),
+            slots: SlotWord::new(),
+            shards: Shards::new(),
             failed: AtomicBool::new(false),
             told: AtomicBool::new(false),
             outside: AtomicU32::new(0),
@@ -131,7 +138,7 @@ impl LaneCore {
         self.step(now, wakers, true, act)
     }
 
-    /// One step of the engine; `takes_in` whether it takes in first what the gate has counted, as whoever controls it must.
+    /// One step of the engine; `takes_in` whether it takes in first what was counted without it, as whoever controls it must.
     fn step<R>(
         &self,
         now: Option<Instant>,
@@ -154,8 +161,11 @@ impl LaneCore {
                 effects,
                 published,
             } = &mut *state;
+            if let Some(in_use) = self.slots.hold() {
+                engine.resume(in_use);
+            }
             if takes_in {
-                engine.take_in(&self.gate);
+                engine.take_in(&self.shards);
             }
             let mut now = now.unwrap_or_else(|| engine.last_reading());
             if engine.steps_back(now) {
@@ -178,6 +188,7 @@ impl LaneCore {
                     .filter_map(|effect| waiters.resolve(effect.token, effect.result));
                 wakers.extend(told);
             }
+            self.let_go(engine);
             result
         }));
         if step.is_err() {
@@ -187,6 +198,13 @@ impl LaneCore {
         }
         drop(state);
         step.ok()
+    }
+
+    /// The last of a step: leaves the slots to whoever comes, if there is nothing to decide.
+    fn let_go(&self, engine: &Admission) {
+        if engine.runs_free() {
+            self.slots.release(&engine.lets_go());
+        }
     }
 
     /// Says in the log that the lane has failed, once. Not where it is noticed: another lock may be held there.
@@ -202,8 +220,16 @@ impl LaneCore {
     pub(crate) fn snapshot(&self) -> LaneSnapshot {
         let mut snapshot = {
             let mut state = lock(&self.state);
-            state.engine.take_in(&self.gate);
-            state.engine.snapshot(&self.name)
+            let engine = &mut state.engine;
+            if let Some(in_use) = self.slots.hold() {
+                engine.resume(in_use);
+            }
+            engine.take_in(&self.shards);
+            let snapshot = engine.snapshot(&self.name);
+            if !self.failed() {
+                self.let_go(engine);
+            }
+            snapshot
         };
         snapshot.failed = self.failed();
         snapshot.failed_open_in_use = self.outside();
@@ -360,16 +386,28 @@ impl Lane {
         debug_assert!(broken.is_none());
     }
 
+    /// Lets requests run without the engine however few come, where nothing has to be decided. For tests and benches of
+    /// that path: by itself it opens with the pace of what comes.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
+    pub fn let_run_free(&self) {
+        self.with(|engine, _, _| engine.let_run_free());
+    }
+
     // ----- shared with permits and futures
 
     /// Gives back what the ticket holds.
     pub(crate) fn finish(&self, ticket: &Ticket, done: Option<Completion>) {
+        if ticket.free && self.finish_free(ticket, done) {
+            // Nobody drains: the doors are open.
+            return;
+        }
         if ticket.outside {
             self.core().outside.fetch_sub(1, Ordering::AcqRel);
         } else {
             let ended = self.with(|engine, _, now| {
                 engine.finish(now, ticket, done);
-                engine.held(ticket)
+                engine.held(ticket, now)
             });
             if let Some(held) = ended {
                 self.tell_finish(held, ticket, done);
@@ -426,10 +464,20 @@ impl Lane {
 
     /// Refuses what the gate is sure to refuse, without the lock.
     fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
-        let refused = self.core().gate.refuse(request)?;
-        if refused.look
-            && let Some(true) = self.with(|engine, _, now| engine.gate_is_stale(now))
-        {
+        let core = self.core();
+        let refused = core.gate.refuse(request, &core.shards)?;
+        if refused.look {
+            self.look_after_gate();
+        }
+        let reason = refused.rejected.reason();
+        self.tell_offer(request, OfferAnswer::Refused(reason));
+        Some(refused.rejected)
+    }
+
+    /// Opens the gate if nobody has moved it for too long.
+    #[cold]
+    fn look_after_gate(&self) {
+        if self.with(|engine, _, now| engine.gate_is_stale(now)) == Some(true) {
             let mut wakers = Vec::new();
             let now = self.shared.read_clock();
             self.core().with_wakers(now, &mut wakers, |engine, _, now| {
@@ -437,13 +485,15 @@ impl Lane {
             });
             wake_all(wakers);
         }
-        let reason = refused.rejected.reason();
-        self.tell_offer(request, OfferAnswer::Refused(reason));
-        Some(refused.rejected)
     }
 
     fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
-        if let Some(rejected) = self.refuse_at_gate(request) {
+        // While slots are free to have, the gate is open.
+        if let Some(timed_bits) = self.core().slots.timed_bits() {
+            if let Some(ticket) = self.run_free(request, timed_bits) {
+                return Ok(ticket);
+            }
+        } else if let Some(rejected) = self.refuse_at_gate(request) {
             return Err(rejected);
         }
         let offered = self.with(|engine, _, now| {

@@ -83,11 +83,14 @@ mod rate;
 mod request;
 mod retry;
 mod sampler;
+mod seat;
 mod sentinel;
 mod service;
+mod shards;
 mod signal;
 #[cfg(feature = "test-util")]
 pub mod simulation;
+mod slots;
 mod steering;
 mod switch;
 mod sync;

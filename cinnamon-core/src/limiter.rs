@@ -324,7 +324,10 @@ pub struct SlotUse {
     pub succeeded_cost_squares: f64,
     /// Requests that ended overloaded.
     pub overloaded: u64,
-    /// Service times of both, summed, seconds.
+    /// Requests of both whose service time was taken: all of them, but of a lane with thousands a second one in
+    /// sixteen.
+    pub timed: u64,
+    /// Their service times, summed, seconds.
     pub service_sum_s: f64,
     /// … and their squares, summed, square seconds …
     pub service_squares_s2: f64,

@@ -120,9 +120,13 @@ impl ServerBudget {
         }
     }
 
-    /// So many requests came of which so many were later attempts, and all were refused.
-    pub(crate) fn arrived_many(&mut self, requests: u64, retried: u64) {
-        self.denied += if self.storms() { requests } else { 0 };
+    /// So many requests came of which so many were later attempts; all of them were refused, or none.
+    pub(crate) fn arrived_many(&mut self, requests: u64, retried: u64, refused: bool) {
+        self.denied += if refused && self.storms() {
+            requests
+        } else {
+            0
+        };
         self.retried += retried;
         self.retries += retried as f64;
         self.firsts += requests.saturating_sub(retried) as f64;

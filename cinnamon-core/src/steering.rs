@@ -10,13 +10,13 @@ use crate::config::{Config, Law};
 use crate::distress::Distress;
 use crate::explain::LaneDecision;
 use crate::flow::{Flow, FlowLaw};
-use crate::gate::Taken;
 use crate::metrics::LaneSnapshot;
 use crate::permit::Outcome;
-use crate::priority::{COHORTS, Rank, Tier};
+use crate::priority::{COHORTS, Rank, TIERS, Tier};
 use crate::queue::Timeout;
 use crate::rate::Window;
 use crate::service::{ServiceSummary, ServiceTimes};
+use crate::shards::Ended;
 use crate::signal::LaneView;
 use crate::signal::selector::LaneFlow;
 
@@ -214,15 +214,15 @@ impl Steering {
         }
     }
 
-    /// Requests were offered and refused before they came to the engine: the cost of each level, …
+    /// Requests were offered that did not come to the engine: the cost of each level, …
     pub(crate) fn offered_at(&mut self, level: usize, cost: u64) {
         self.arrivals.offer_level(level, cost as f64);
     }
 
     /// … and all of them together.
-    pub(crate) fn offered_many(&mut self, taken: &Taken) {
-        let (cost, squared) = (taken.cost as f64, taken.cost_squared as f64);
-        self.arrivals.offer_many(&taken.tiers, cost, squared);
+    pub(crate) fn offered_many(&mut self, by_tier: &[u64; TIERS], cost: u64, squares: u64) {
+        self.arrivals
+            .offer_many(by_tier, cost as f64, squares as f64);
     }
 
     /// Whether the law learns from sums of what was offered.
@@ -241,6 +241,26 @@ impl Steering {
         self.since.started_cost += f64::from(cost);
     }
 
+    /// So many began to run without having been asked about, and cost so much together.
+    pub(crate) fn started_many(&mut self, requests: u64, cost: u64) {
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX);
+        let since = &mut self.since;
+        since.entered = since.entered.saturating_add(requests);
+        since.left = since.left.saturating_add(requests);
+        since.started_cost += cost as f64;
+    }
+
+    /// Slots came back without the engine from work that ended so.
+    pub(crate) fn ended_many(&mut self, outcome: Option<Outcome>, ended: &Ended) {
+        self.since.completed.add(&Window {
+            seconds: 0.0,
+            events: ended.requests as f64,
+            cost: ended.cost as f64,
+            cost_squared: ended.cost_squares as f64,
+        });
+        self.distress.finished(outcome, ended.requests);
+    }
+
     /// A slot came back that was given for this estimated cost. The estimate and not what the work
     /// really cost: the offered side counts estimates, and a budget in other units than the load
     /// sheds by the ratio of the two.
@@ -249,9 +269,13 @@ impl Steering {
         self.quiet_s = 0.0;
     }
 
-    /// Such work held its slot for so long and ended so, which may be evidence of the service time.
+    /// Such work ended so.
+    pub(crate) fn ended(&mut self, outcome: Option<Outcome>) {
+        self.distress.finished(outcome, 1);
+    }
+
+    /// It held its slot for so long, which may be evidence of the service time.
     pub(crate) fn held(&mut self, nanos: u64, outcome: Option<Outcome>) {
-        self.distress.finished(outcome);
         if outcome.is_some_and(Outcome::teaches) {
             self.service.record(nanos);
         } else {

@@ -101,10 +101,11 @@ impl StorePermit {
         Self { permit, offered_at }
     }
 
-    /// When it was asked for; when it was admitted, where that is not known.
+    /// When it was asked for; when it was admitted, where that is not known. `None` where nobody looked at the clock: see
+    /// [`OwnedPermit::started_at`].
     #[must_use]
-    pub fn offered_at(&self) -> Instant {
-        self.offered_at.unwrap_or(self.permit.started_at())
+    pub fn offered_at(&self) -> Option<Instant> {
+        self.offered_at.or_else(|| self.permit.started_at())
     }
 
     /// See [`OwnedPermit::finish`]. Work that the store did not do has no promise, so it does not count in

@@ -165,8 +165,16 @@ impl Ledger {
         promised.then(|| self.clock.now())
     }
 
-    /// A call that was let in ended; `since` is its offer.
-    pub(crate) fn ended(&self, touched: Touched, reads: bool, since: Instant, served: Served) {
+    /// A call that was let in ended; `since` is its offer. Of one with a plain permit of the lane that may not be known; then
+    /// nothing can be said of it.
+    pub(crate) fn ended(
+        &self,
+        touched: Touched,
+        reads: bool,
+        since: Option<Instant>,
+        served: Served,
+    ) {
+        let Some(since) = since else { return };
         let mut promises = self.promises(touched, reads).peekable();
         if promises.peek().is_some() {
             let now = self.clock.now();

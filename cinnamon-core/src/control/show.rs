@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::config::LaneSettings;
-use crate::lane::LaneCore;
+use crate::lane::{LaneCore, wake_all};
 use crate::metrics::{LaneSnapshot, Snapshot, TenantSnapshot, ThrottleSnapshot};
 use crate::signal::precise::ThrottleFigures;
 use crate::signal::{LaneView, SignalSnapshot, View};
@@ -13,6 +13,7 @@ impl Shared {
     /// How the lanes stand, for signals.
     pub(crate) fn view(&self) -> View {
         let config = Arc::clone(&lock(&self.config));
+        let mut wakers = Vec::new();
         let lane = |(lane, settings): (&LaneCore, &LaneSettings)| {
             let mut view = LaneView {
                 name: settings.name.clone(),
@@ -20,12 +21,12 @@ impl Shared {
                 ..LaneView::default()
             };
             // Of a lane that has failed nothing is known.
-            lane.with(None, |engine, _, _| engine.show(&mut view));
+            lane.with_wakers(None, &mut wakers, |engine, _, _| engine.show(&mut view));
             view
         };
-        View {
-            lanes: self.lanes.iter().zip(&config.lanes).map(lane).collect(),
-        }
+        let lanes = self.lanes.iter().zip(&config.lanes).map(lane).collect();
+        wake_all(wakers);
+        View { lanes }
     }
 
     /// Everything at this moment; each lane is consistent in itself.

@@ -9,6 +9,7 @@ use crate::limiter::{DEFAULT_FOUND_LIMIT_MAX, Limit, LimitChange, LimitRule, Lim
 use crate::metrics::LaneSnapshot;
 use crate::permit::Outcome;
 use crate::priority::mix64;
+use crate::shards::Ended;
 
 /// A limiter is asked no more often than this: ticks that a waiter kicked off see nothing.
 const ASKED_S: f64 = 1e-3;
@@ -88,31 +89,49 @@ impl Slotting {
     }
 
     /// Work that held a slot is done.
-    pub(super) fn finished(
-        &mut self,
-        started_at: Instant,
-        held_ns: u64,
-        cost: u32,
-        outcome: Option<Outcome>,
-    ) {
+    pub(super) fn ended(&mut self, cost: u32, outcome: Option<Outcome>) {
+        let cost = u64::from(cost);
+        let one = Ended {
+            requests: 1,
+            cost,
+            cost_squares: cost * cost,
+        };
+        self.ended_many(outcome, &one);
+    }
+
+    /// So much work is done that ended alike.
+    pub(super) fn ended_many(&mut self, outcome: Option<Outcome>, ended: &Ended) {
         if self.limiter.is_none() {
             return;
         }
         let seen = &mut self.seen;
         match outcome {
             Some(Outcome::Success) => {
-                seen.succeeded += 1;
-                let cost = f64::from(cost);
-                seen.succeeded_cost += cost;
-                seen.succeeded_cost_squares += cost * cost;
+                seen.succeeded += ended.requests;
+                seen.succeeded_cost += ended.cost as f64;
+                seen.succeeded_cost_squares += ended.cost_squares as f64;
             }
-            Some(Outcome::Overloaded) => seen.overloaded += 1,
-            _ => return,
+            Some(Outcome::Overloaded) => seen.overloaded += ended.requests,
+            _ => {}
         }
+    }
+
+    /// The most slots that were in use while the engine did not look.
+    pub(super) fn saw_peak(&mut self, in_use: u32) {
+        self.seen.in_use_peak = self.seen.in_use_peak.max(in_use);
+    }
+
+    /// Work of which the time was taken is done.
+    pub(super) fn held(&mut self, started_at: Instant, held_ns: u64, outcome: Option<Outcome>) {
+        if self.limiter.is_none() || !outcome.is_some_and(Outcome::teaches) {
+            return;
+        }
+        let seen = &mut self.seen;
         let held_s = held_ns as f64 * 1e-9;
+        seen.timed += 1;
         seen.service_sum_s += held_s;
         seen.service_squares_s2 += held_s * held_s;
-        seen.service_least_s = if seen.finished() == 1 {
+        seen.service_least_s = if seen.timed == 1 {
             held_s
         } else {
             seen.service_least_s.min(held_s)

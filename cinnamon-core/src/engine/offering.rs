@@ -46,6 +46,7 @@ impl Engine {
         let clock_now = now;
         let now = self.advance(now);
         self.offered += 1;
+        self.pace.offered(now, self.offered);
         self.retries.arrived(request.attempt);
         self.open_stale_gate(now);
         let weighed = self.weigh(now, request);

@@ -153,7 +153,7 @@ impl Engine {
             limit: self.limit,
             in_use: self.in_use,
             free: self.limit.saturating_sub(self.in_use),
-            in_use_by_tier: *self.shares.in_use(),
+            in_use_by_tier: std::array::from_fn(|tier| self.shares.in_use(tier)),
             exempt_in_use: self.exempt_in_use,
             open_in_use: self.open_in_use,
             waiting: self.queue.len(),

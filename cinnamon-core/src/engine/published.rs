@@ -1,9 +1,9 @@
-//! What an engine shows of its gate to those who have not come to its lock, and how it takes in what they counted.
+//! What an engine shows of its gate to those who have not come to its lock.
 
 use super::{Doors, Engine, GATE_STALE_NS};
 use crate::clock::Instant;
 use crate::gate::{Gate, Published};
-use crate::priority::{KeyHash, Rank, Tier};
+use crate::priority::{KeyHash, Rank, TIERS, Tier};
 use crate::verdict::{Binding, Reason, Verdict};
 
 use super::cause;
@@ -49,26 +49,19 @@ impl Engine {
         }
     }
 
-    /// Takes into account who was refused by the gate that was shown.
-    pub(crate) fn take_in(&mut self, gate: &Gate) {
-        let steering = &mut self.steering;
-        let level = |level, cost| steering.offered_at(level, cost);
-        let Some(taken) = self.tally.take(gate, level) else {
-            return;
-        };
-        self.steering.offered_many(&taken);
-        let requests = taken.tiers.iter().sum();
-        self.offered += requests;
-        self.retries.arrived_many(requests, taken.retried);
-        for (tier, requests) in Tier::ALL.into_iter().zip(taken.tiers) {
+    /// Counts who was refused by the gate that was shown.
+    pub(super) fn refused_at_gate(&mut self, by_tier: &[u64; TIERS], cost: u64) {
+        for (tier, &requests) in Tier::ALL.into_iter().zip(by_tier) {
             self.verdicts
                 .count_many(tier, Verdict::Refuse(Reason::Shed), requests);
         }
-        let cause = cause(self.binding);
-        if self.shed_cost.len() <= cause {
-            self.shed_cost.resize(cause + 1, 0);
+        if cost > 0 {
+            let cause = cause(self.binding);
+            if self.shed_cost.len() <= cause {
+                self.shed_cost.resize(cause + 1, 0);
+            }
+            self.shed_cost[cause] += cost;
         }
-        self.shed_cost[cause] += taken.cost;
     }
 
     /// Whether nobody has moved a gate that is not open for too long.

@@ -18,8 +18,8 @@ pub(crate) struct Shares {
     /// Share of the limit and whether it is hard, by tier.
     of: [Option<(f64, bool)>; TIERS],
     any: bool,
-    /// Slots in use, by tier.
-    in_use: [u32; TIERS],
+    /// Slots taken less slots given back, by tier.
+    taken: [i64; TIERS],
     /// What is reserved of this limit.
     fitted: Cell<(u32, [u32; TIERS])>,
 }
@@ -46,16 +46,22 @@ impl Shares {
     }
 
     pub(crate) const fn started(&mut self, tier: usize) {
-        self.in_use[tier] += 1;
+        self.taken[tier] += 1;
     }
 
     pub(crate) const fn ended(&mut self, tier: usize) {
-        self.in_use[tier] -= 1;
+        self.taken[tier] -= 1;
     }
 
-    /// Slots in use, by tier.
-    pub(crate) const fn in_use(&self) -> &[u32; TIERS] {
-        &self.in_use
+    /// So many had a slot and so many gave one back without the engine, and it has just heard of it.
+    pub(crate) const fn moved(&mut self, tier: usize, started: u64, ended: u64) {
+        self.taken[tier] += started as i64 - ended as i64;
+    }
+
+    /// Slots in use by this tier.
+    pub(crate) fn in_use(&self, tier: usize) -> u32 {
+        // Of one that was had without the engine the end may be known before the start.
+        u32::try_from(self.taken[tier].max(0)).unwrap_or(u32::MAX)
     }
 
     /// Slots reserved for a tier. A share is rounded down; a stealable one that comes to nothing is one slot, as long as that
@@ -83,17 +89,17 @@ impl Shares {
 
     /// Whether a tier runs less than its share.
     pub(crate) fn is_owed(&self, tier: usize, limit: u32) -> bool {
-        self.in_use[tier] < self.reserved(tier, limit)
+        self.in_use(tier) < self.reserved(tier, limit)
     }
 
     /// Whether a request more of this tier is within its share, with so many waiting.
     pub(crate) fn guarantees(&self, tier: usize, waiting: u32, limit: u32) -> bool {
-        self.any && self.in_use[tier] + waiting < self.reserved(tier, limit)
+        self.any && self.in_use(tier) + waiting < self.reserved(tier, limit)
     }
 
     /// Whether all who wait in this tier do so within its share.
     pub(crate) fn shields(&self, tier: usize, waiting: u32, limit: u32) -> bool {
-        self.any && self.in_use[tier] + waiting <= self.reserved(tier, limit)
+        self.any && self.in_use(tier) + waiting <= self.reserved(tier, limit)
     }
 
     /// Idle slots that others than `tier` may not have.
@@ -102,7 +108,7 @@ impl Shares {
             return 0;
         }
         let hard = |&i: &usize| Some(i) != tier && matches!(self.of[i], Some((_, true)));
-        let idle = |i: usize| self.reserved(i, limit).saturating_sub(self.in_use[i]);
+        let idle = |i: usize| self.reserved(i, limit).saturating_sub(self.in_use(i));
         (0..TIERS).filter(hard).map(idle).sum()
     }
 

@@ -47,12 +47,26 @@ impl Engine {
         let dt_ns = now.nanos_since(self.now);
         self.now = now;
         if dt_ns > 0 {
-            let (slots, dt_s) = (self.slots(), dt_ns as f64 * 1e-9);
-            let stalled_s = self.steering.passed(dt_s, self.queue.cost(), slots);
-            let waiting = self.queue.len();
-            self.slotting
-                .passed(dt_s, slots.in_use, slots.limit, waiting, stalled_s);
+            let dt_s = dt_ns as f64 * 1e-9;
+            match self.in_use_before.take() {
+                None => self.passed(dt_s),
+                // What they were in between is not known; that some were free is.
+                Some(before) => {
+                    let after = std::mem::replace(&mut self.in_use, before);
+                    self.passed(0.5 * dt_s);
+                    self.in_use = after;
+                    self.passed(0.5 * dt_s);
+                }
+            }
         }
         now
+    }
+
+    fn passed(&mut self, dt_s: f64) {
+        let slots = self.slots();
+        let stalled_s = self.steering.passed(dt_s, self.queue.cost(), slots);
+        let waiting = self.queue.len();
+        self.slotting
+            .passed(dt_s, slots.in_use, slots.limit, waiting, stalled_s);
     }
 }

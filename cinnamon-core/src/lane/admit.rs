@@ -42,7 +42,11 @@ impl Pending {
     }
 
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
-        if let Some(rejected) = lane.refuse_at_gate(request) {
+        if let Some(timed_bits) = lane.core().slots.timed_bits() {
+            if let Some(ticket) = lane.run_free(request, timed_bits) {
+                return Poll::Ready(Ok(ticket));
+            }
+        } else if let Some(rejected) = lane.refuse_at_gate(request) {
             return Poll::Ready(Err(rejected));
         }
         let offered = lane.with(|engine, waiters, now| {

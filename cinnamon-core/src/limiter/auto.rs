@@ -545,7 +545,7 @@ impl Auto {
             return;
         }
         let by = (stretch.service_s() / self.reference_s).ln();
-        let errors = CHANGED_ERRORS * (self.known.scatter / stretch.finished().max(1.0)).sqrt();
+        let errors = CHANGED_ERRORS * (self.known.scatter / stretch.timed.max(1.0)).sqrt();
         self.changed = if by.abs() > CHANGED.max(errors) {
             self.changed + 1
         } else {

@@ -23,9 +23,9 @@ impl Window {
     /// Takes in a tick; the window, if that closes it.
     fn take(&mut self, seen: &SlotUse) -> Option<Self> {
         self.seconds += seen.seconds;
-        self.samples += seen.finished();
+        self.samples += seen.timed;
         self.sum_s += seen.service_sum_s;
-        if seen.finished() > 0 {
+        if seen.timed > 0 {
             self.least_s = if self.least_s > 0.0 {
                 self.least_s.min(seen.service_least_s)
             } else {

@@ -45,6 +45,7 @@ pub(super) struct Stretch {
     pub(super) overloaded: f64,
     pub(super) fresh: f64,
     pub(super) fresh_sum_s: f64,
+    pub(super) timed: f64,
     pub(super) sum_s: f64,
     pub(super) squares_s2: f64,
     pub(super) peak: u32,
@@ -65,6 +66,7 @@ impl Stretch {
         self.overloaded += seen.overloaded as f64;
         self.fresh += seen.fresh as f64;
         self.fresh_sum_s += seen.fresh_sum_s;
+        self.timed += seen.timed as f64;
         self.sum_s += seen.service_sum_s;
         self.squares_s2 += seen.service_squares_s2;
         self.peak = self.peak.max(seen.in_use_peak);
@@ -82,6 +84,7 @@ impl Stretch {
         self.overloaded += other.overloaded;
         self.fresh += other.fresh;
         self.fresh_sum_s += other.fresh_sum_s;
+        self.timed += other.timed;
         self.sum_s += other.sum_s;
         self.squares_s2 += other.squares_s2;
         self.peak = self.peak.max(other.peak);
@@ -106,10 +109,10 @@ impl Stretch {
 
     /// Mean service time, seconds; of work that began in it, if there is enough.
     pub(super) fn service_s(&self) -> f64 {
-        if self.fresh * 2.0 >= self.finished() && self.fresh > 0.0 {
+        if self.fresh * 2.0 >= self.timed && self.fresh > 0.0 {
             self.fresh_sum_s / self.fresh
         } else {
-            self.sum_s / self.finished()
+            self.sum_s / self.timed
         }
     }
 

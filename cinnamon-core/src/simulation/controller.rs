@@ -352,7 +352,7 @@ impl Policy for VirtualController {
                 });
                 lane.admission.finish(now, &ticket, told);
                 if !self.observers.is_empty() {
-                    let held = lane.admission.held(&ticket);
+                    let held = lane.admission.held(&ticket, now);
                     let event = FinishEvent::new(index, &ticket, told, held);
                     self.observers.tell(|observer| observer.on_finish(&event));
                 }

@@ -126,7 +126,11 @@ fn a_call_is_timed_from_its_offer_and_the_wait_counts() {
         bench.clock.advance(SLOW);
         holder.finish(Completion::success());
         let permit = granted(&mut waiting);
-        assert_eq!(permit.started_at().since(permit.offered_at()), SLOW);
+        let waited = permit
+            .started_at()
+            .unwrap()
+            .since(permit.offered_at().unwrap());
+        assert_eq!(waited, SLOW);
         bench.orders.get_with(permit, b"key").unwrap();
     }
     assert_eq!(bench.reads().latency, LatencyShares::new(1.0, 0.0));

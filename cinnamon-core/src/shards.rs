@@ -1,0 +1,478 @@
+//! What is counted without the lane's lock: cumulative counters, one set for each thread.
+//!
+//! A thread with a [`Seat`] of its own writes to its shard alone, with plain loads and stores; the others share a few shards
+//! and take turns by a flag. The engine reads all of them at its ticks, without a lock, and takes into account what came
+//! since the last time ([`Tally`]). Counters only grow and are never reset, so that nothing is lost and nothing counted twice;
+//! what is being counted at that moment comes with the next tick.
+//!
+//! A shard is made when its thread first counts something in this lane: a few kilobytes, once.
+
+use crate::permit::Outcome;
+use crate::priority::{PRIORITIES, Rank, TIERS, Tier, mix64};
+use crate::seat::{SEATS, Seat, seat};
+use crate::slots::{self, TURNS};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+
+/// Shards of those who have no seat.
+const SHARED: usize = 8;
+/// A model has few levels: each counter is a state of its own there.
+const LEVELS: usize = if cfg!(cinnamon_loom) { 2 } else { PRIORITIES };
+
+/// A square is counted as this at most, so that the sum of a tick does not wrap; of costs above a million the scatter is beyond
+/// knowing anyway.
+const SQUARE_MAX: u64 = 1 << 40;
+
+/// Kinds of ends that are told apart.
+const ENDS: usize = 4;
+
+// Places of the counters in a shard.
+const STARTED: usize = 0;
+const REFUSED: usize = STARTED + TIERS;
+const ENDED: usize = REFUSED + TIERS;
+const STARTED_COST: usize = ENDED + TIERS;
+const REFUSED_COST: usize = STARTED_COST + 1;
+const SQUARES: usize = REFUSED_COST + 1;
+const STARTED_RETRIES: usize = SQUARES + 1;
+const REFUSED_RETRIES: usize = STARTED_RETRIES + 1;
+const END_COUNT: usize = REFUSED_RETRIES + 1;
+const END_COST: usize = END_COUNT + ENDS;
+const END_SQUARES: usize = END_COST + ENDS;
+const COUNTERS: usize = END_SQUARES + ENDS;
+
+/// What one shard counted, ever.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard {
+    /// Somebody counts; only where several do.
+    busy: AtomicBool,
+    /// How often something was counted; stored last.
+    events: AtomicU64,
+    /// The most slots in use that were seen in a turn, and above them the turn.
+    peak: AtomicU64,
+    counters: [AtomicU64; COUNTERS],
+    /// Cost offered at each level.
+    levels: [AtomicU64; LEVELS],
+}
+
+impl Shard {
+    fn new() -> Self {
+        Self {
+            busy: AtomicBool::new(false),
+            events: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            levels: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+/// Adds to a counter that nobody else writes to.
+fn add(to: &AtomicU64, n: u64) {
+    to.store(
+        to.load(Ordering::Relaxed).wrapping_add(n),
+        Ordering::Relaxed,
+    );
+}
+
+fn square(cost: u32) -> u64 {
+    let cost = u64::from(cost);
+    (cost * cost).min(SQUARE_MAX)
+}
+
+const fn end(outcome: Option<Outcome>) -> usize {
+    match outcome {
+        Some(Outcome::Success) => 0,
+        Some(Outcome::Overloaded) => 1,
+        Some(Outcome::Failure) => 2,
+        Some(Outcome::Ignored) | None => 3,
+    }
+}
+
+/// The counters of one lane.
+#[derive(Debug)]
+pub(crate) struct Shards(Box<[OnceLock<Box<Shard>>]>);
+
+/// The right to count in one shard.
+#[derive(Debug)]
+pub(crate) struct Counting<'a> {
+    shard: &'a Shard,
+    index: usize,
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        if self.index >= SEATS {
+            // Who has it next goes on from what was stored.
+            self.shard.busy.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl Shards {
+    pub(crate) fn new() -> Self {
+        Self((0..SEATS + SHARED).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The shard of this thread; `None` when it has none for itself and all that are shared are being written to. Then there
+    /// is the lane's lock.
+    pub(crate) fn mine(&self) -> Option<Counting<'_>> {
+        match seat() {
+            Seat::Own(index) => Some(Counting {
+                shard: self.shard(index),
+                index,
+            }),
+            Seat::Shared => (SEATS..SEATS + SHARED).find_map(|index| {
+                let shard = self.shard(index);
+                // It is held for some nanoseconds, or as long as its thread has lost its core: not to be waited for.
+                let free = !shard.busy.swap(true, Ordering::Acquire);
+                free.then_some(Counting { shard, index })
+            }),
+        }
+    }
+
+    fn shard(&self, index: usize) -> &Shard {
+        self.0[index].get_or_init(|| Box::new(Shard::new()))
+    }
+}
+
+impl Counting<'_> {
+    /// A number that no other event of this lane has, nor one counted here before.
+    pub(crate) fn number(&self) -> u64 {
+        let events = self.shard.events.load(Ordering::Relaxed);
+        // Sequences of different shards must not run in step.
+        events.wrapping_add((self.index as u64) << 20)
+    }
+
+    /// Whether the next request is the one of two to the power of `bits` that is timed. Which these are has no rhythm that one of the
+    /// caller's could keep step with.
+    pub(crate) fn is_timed(&self, bits: u32) -> bool {
+        let events = self.shard.events.load(Ordering::Relaxed);
+        mix64(events) & !(u64::MAX << bits) == 0
+    }
+
+    /// Somebody went to the engine: the next one is another.
+    pub(crate) fn passed_on(&self) {
+        self.done();
+    }
+
+    /// A request of this rank and cost runs, in this slot.
+    pub(crate) fn started(&self, rank: Rank, cost: u32, retry: bool, slot: slots::Taken) {
+        self.offered(rank, cost);
+        let tier = rank.priority().tier().index();
+        add(&self.shard.counters[STARTED + tier], 1);
+        add(&self.shard.counters[STARTED_COST], u64::from(cost));
+        if retry {
+            add(&self.shard.counters[STARTED_RETRIES], 1);
+        }
+        let peak = slot.turn << 32 | u64::from(slot.in_use);
+        let seen = self.shard.peak.load(Ordering::Relaxed);
+        if seen >> 32 != slot.turn || seen < peak {
+            self.shard.peak.store(peak, Ordering::Relaxed);
+        }
+        self.done();
+    }
+
+    /// One was refused by the gate. Returns how many of its tier that makes.
+    pub(crate) fn refused(&self, rank: Rank, cost: u32, retry: bool) -> u64 {
+        self.offered(rank, cost);
+        let tier = rank.priority().tier().index();
+        let of_tier = &self.shard.counters[REFUSED + tier];
+        add(of_tier, 1);
+        add(&self.shard.counters[REFUSED_COST], u64::from(cost));
+        if retry {
+            add(&self.shard.counters[REFUSED_RETRIES], 1);
+        }
+        self.done();
+        of_tier.load(Ordering::Relaxed)
+    }
+
+    /// One that ran here, or elsewhere, is done.
+    pub(crate) fn ended(&self, tier: Tier, cost: u32, outcome: Option<Outcome>) {
+        let end = end(outcome);
+        add(&self.shard.counters[ENDED + tier.index()], 1);
+        add(&self.shard.counters[END_COUNT + end], 1);
+        add(&self.shard.counters[END_COST + end], u64::from(cost));
+        add(&self.shard.counters[END_SQUARES + end], square(cost));
+        self.done();
+    }
+
+    fn offered(&self, rank: Rank, cost: u32) {
+        let level = rank.priority().level();
+        let level = if cfg!(cinnamon_loom) {
+            level % LEVELS
+        } else {
+            level
+        };
+        add(&self.shard.levels[level], u64::from(cost));
+        add(&self.shard.counters[SQUARES], square(cost));
+    }
+
+    /// Last: who sees the event sees all that was counted of it.
+    fn done(&self) {
+        let events = &self.shard.events;
+        let next = events.load(Ordering::Relaxed).wrapping_add(1);
+        events.store(next, Ordering::Release);
+    }
+}
+
+/// What was counted since it was last asked.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    seen: Box<[Option<Box<Seen>>]>,
+    turn: u64,
+}
+
+/// A shard as it was.
+#[derive(Debug)]
+struct Seen {
+    events: u64,
+    counters: [u64; COUNTERS],
+    levels: [u64; LEVELS],
+}
+
+/// What came, added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    counters: [u64; COUNTERS],
+    /// The most slots in use at once; 0 where none was taken.
+    pub(crate) in_use_peak: u32,
+}
+
+/// Requests that ended alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) requests: u64,
+    pub(crate) cost: u64,
+    pub(crate) cost_squares: u64,
+}
+
+impl Counted {
+    fn of_tiers(&self, from: usize) -> [u64; TIERS] {
+        std::array::from_fn(|tier| self.counters[from + tier])
+    }
+
+    /// Requests that had a slot, by tier, …
+    pub(crate) fn started(&self) -> [u64; TIERS] {
+        self.of_tiers(STARTED)
+    }
+
+    /// … what they cost, …
+    pub(crate) const fn started_cost(&self) -> u64 {
+        self.counters[STARTED_COST]
+    }
+
+    /// … and how many were no first attempt.
+    pub(crate) const fn started_retries(&self) -> u64 {
+        self.counters[STARTED_RETRIES]
+    }
+
+    /// Requests that the gate refused, by tier, …
+    pub(crate) fn refused(&self) -> [u64; TIERS] {
+        self.of_tiers(REFUSED)
+    }
+
+    /// … what they would have cost, …
+    pub(crate) const fn refused_cost(&self) -> u64 {
+        self.counters[REFUSED_COST]
+    }
+
+    /// … and how many were no first attempt.
+    pub(crate) const fn refused_retries(&self) -> u64 {
+        self.counters[REFUSED_RETRIES]
+    }
+
+    /// The squares of all these costs, summed.
+    pub(crate) const fn offered_squares(&self) -> u64 {
+        self.counters[SQUARES]
+    }
+
+    /// Slots that came back, by tier, …
+    pub(crate) fn ended(&self) -> [u64; TIERS] {
+        self.of_tiers(ENDED)
+    }
+
+    /// … and by how the work in them ended.
+    pub(crate) const fn ended_so(&self, outcome: Option<Outcome>) -> Ended {
+        let end = end(outcome);
+        Ended {
+            requests: self.counters[END_COUNT + end],
+            cost: self.counters[END_COST + end],
+            cost_squares: self.counters[END_SQUARES + end],
+        }
+    }
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: (0..SEATS + SHARED).map(|_| None).collect(),
+            turn: 0,
+        }
+    }
+
+    /// How often it was asked; the slot word shows it, so that a peak is known to be a new one.
+    pub(crate) const fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// What came since the last time; each level and the cost offered there goes to `level`.
+    pub(crate) fn take(
+        &mut self,
+        shards: &Shards,
+        mut level: impl FnMut(usize, u64),
+    ) -> Option<Counted> {
+        let mut counted = Counted {
+            counters: [0; COUNTERS],
+            in_use_peak: 0,
+        };
+        let mut any = false;
+        for (shard, seen) in shards.0.iter().zip(&mut self.seen) {
+            let Some(shard) = shard.get() else { continue };
+            let seen = seen.get_or_insert_with(|| {
+                Box::new(Seen {
+                    events: 0,
+                    counters: [0; COUNTERS],
+                    levels: [0; LEVELS],
+                })
+            });
+            let events = shard.events.load(Ordering::Acquire);
+            if events == std::mem::replace(&mut seen.events, events) {
+                continue;
+            }
+            any = true;
+            let counters = shard.counters.iter().zip(&mut seen.counters);
+            for ((now, seen), sum) in counters.zip(&mut counted.counters) {
+                *sum = sum.wrapping_add(news(now, seen));
+            }
+            let levels = shard.levels.iter().zip(&mut seen.levels);
+            for (index, (now, seen)) in levels.enumerate() {
+                let cost = news(now, seen);
+                if cost > 0 {
+                    level(index, cost);
+                }
+            }
+            let peak = shard.peak.load(Ordering::Relaxed);
+            if peak >> 32 == self.turn {
+                counted.in_use_peak = counted.in_use_peak.max(peak as u32);
+            }
+        }
+        self.turn = (self.turn + 1) % TURNS;
+        any.then_some(counted)
+    }
+}
+
+/// What a counter has grown by since it was seen.
+fn news(now: &AtomicU64, seen: &mut u64) -> u64 {
+    let now = now.load(Ordering::Relaxed);
+    now.wrapping_sub(std::mem::replace(seen, now))
+}
+
+#[cfg(all(test, not(cinnamon_loom)))]
+mod tests {
+    use super::*;
+
+    fn rank(level: usize) -> Rank {
+        Rank::threshold(level, 0.0)
+    }
+
+    const SLOT: slots::Taken = slots::Taken { in_use: 3, turn: 0 };
+
+    #[test]
+    fn what_was_counted_is_taken_once() {
+        let shards = Shards::new();
+        let mut tally = Tally::new();
+        assert_eq!(tally.take(&shards, |_, _| ()), None);
+        let mine = shards.mine().unwrap();
+        let turn = tally.turn();
+        mine.started(rank(500), 5, false, slots::Taken { turn, ..SLOT });
+        mine.started(rank(500), 5, true, slots::Taken { in_use: 2, turn });
+        mine.refused(rank(767), 3, true);
+        mine.ended(Tier::T3, 5, Some(Outcome::Success));
+        mine.ended(Tier::T3, 5, None);
+        let mut levels = Vec::new();
+        let taken = tally
+            .take(&shards, |level, cost| levels.push((level, cost)))
+            .unwrap();
+        assert_eq!(levels, [(500, 10), (767, 3)]);
+        assert_eq!(taken.started(), [0, 0, 0, 2, 0, 0]);
+        assert_eq!((taken.started_cost(), taken.started_retries()), (10, 1));
+        assert_eq!(taken.refused(), [0, 0, 0, 0, 0, 1]);
+        assert_eq!((taken.refused_cost(), taken.refused_retries()), (3, 1));
+        assert_eq!(taken.offered_squares(), 2 * 25 + 9);
+        assert_eq!(taken.ended(), [0, 0, 0, 2, 0, 0]);
+        let ended = Ended {
+            requests: 1,
+            cost: 5,
+            cost_squares: 25,
+        };
+        assert_eq!(taken.ended_so(Some(Outcome::Success)), ended);
+        assert_eq!(taken.ended_so(None), ended);
+        assert_eq!(taken.ended_so(Some(Outcome::Overloaded)), Ended::default());
+        assert_eq!(taken.in_use_peak, 3);
+        assert_eq!(tally.take(&shards, |_, _| panic!("nothing is new")), None);
+        // The peak of another turn is none of this one.
+        mine.ended(Tier::T3, 5, None);
+        assert_eq!(tally.take(&shards, |_, _| ()).unwrap().in_use_peak, 0);
+    }
+
+    #[test]
+    fn one_in_sixteen_is_timed_whatever_the_rhythm() {
+        let shards = Shards::new();
+        let mine = shards.mine().unwrap();
+        for every in [1, 2, 3, 16, 17] {
+            let (mut timed, mut last, mut longest) = (0, 0, 0);
+            for n in 0..16_000 {
+                if mine.is_timed(4) {
+                    timed += 1;
+                    longest = longest.max(n - last);
+                    last = n;
+                }
+                (0..every).for_each(|_| mine.passed_on());
+            }
+            assert!((900..1_100).contains(&timed), "{timed} of every {every}th");
+            assert!(longest < 256, "{longest} of every {every}th");
+        }
+    }
+
+    #[test]
+    fn who_has_no_seat_takes_turns_and_loses_nothing() {
+        const THREADS: usize = 4;
+        const EACH: u64 = 20_000;
+        let shards = Shards::new();
+        let count = |index: usize| {
+            let shared = SEATS + index % 2;
+            let mut done = 0;
+            while done < EACH {
+                let shard = shards.shard(shared);
+                if shard.busy.swap(true, Ordering::Acquire) {
+                    std::thread::yield_now();
+                    continue;
+                }
+                Counting {
+                    shard,
+                    index: shared,
+                }
+                .ended(Tier::T0, 1, None);
+                done += 1;
+            }
+        };
+        std::thread::scope(|scope| {
+            let count = &count;
+            (0..THREADS).for_each(|index| drop(scope.spawn(move || count(index))));
+        });
+        let taken = Tally::new().take(&shards, |_, _| ()).unwrap();
+        assert_eq!(taken.ended()[0], THREADS as u64 * EACH);
+    }
+
+    #[test]
+    fn counters_may_wrap() {
+        let shards = Shards::new();
+        let mut tally = Tally::new();
+        let mine = shards.mine().unwrap();
+        mine.shard.counters[STARTED_COST].store(u64::MAX - 4, Ordering::Relaxed);
+        mine.shard.events.store(u64::MAX, Ordering::Relaxed);
+        tally.take(&shards, |_, _| ());
+        mine.started(rank(0), 10, false, SLOT);
+        assert_eq!(tally.take(&shards, |_, _| ()).unwrap().started_cost(), 10);
+    }
+}
