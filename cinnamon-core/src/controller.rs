@@ -21,7 +21,7 @@ use crate::sampler;
 use crate::sentinel;
 use crate::signal::{Mode, Signal};
 use crate::switch::KillSwitch;
-use crate::sync::{Arc, Ordering, lock};
+use crate::sync::{Arc, Ordering, lock, wait_while};
 use crate::tenants::own_rule_of;
 use crate::verdict::Binding;
 
@@ -351,11 +351,9 @@ impl Controller {
         };
         self.shared.draining.store(true, Ordering::SeqCst);
         let guard = lock(&self.shared.drain_lock);
-        let waited = self
-            .shared
-            .freed
-            .wait_timeout_while(guard, timeout, |()| busy() != (0, 0));
-        drop(waited);
+        drop(wait_while(&self.shared.freed, guard, timeout, |()| {
+            busy() != (0, 0)
+        }));
         let (running, refused) = busy();
         self.close();
         if (running, refused) == (0, 0) {

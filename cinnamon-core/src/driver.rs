@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::control::{IDLE_TICK_NS, Shared};
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock};
+use crate::sync::{
+    Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock, wait_while,
+};
 
 /// What a clock that cannot be read is taken to say: look again after this time.
 pub(crate) const BLIND_SLEEP: Duration = Duration::from_millis(20);
@@ -72,13 +74,8 @@ impl Kick {
         if !state.kicked && !state.stopped {
             // Never longer than the longest plan: the clock may have been set back since it was made.
             let time = until.since(now).min(Duration::from_nanos(IDLE_TICK_NS));
-            let waited = self
-                .condvar
-                .wait_timeout_while(state, time, |state| !state.kicked && !state.stopped);
-            state = match waited {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
+            let sleeps = |state: &mut KickState| !state.kicked && !state.stopped;
+            state = wait_while(&self.condvar, state, time, sleeps);
         }
         self.wakes_at.store(0, Ordering::Release);
         state.kicked = false;

@@ -73,6 +73,9 @@ mod lane;
 mod limiter;
 mod list;
 mod metrics;
+#[cfg(cinnamon_loom)]
+#[doc(hidden)]
+pub mod modelled;
 mod observer;
 mod overrides;
 mod permit;

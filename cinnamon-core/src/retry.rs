@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::sync::{AtomicI64, Ordering};
+use crate::sync::lone::{AtomicI64, Ordering};
 
 use crate::priority::{Rank, mix64};
 use crate::verdict::Reason;

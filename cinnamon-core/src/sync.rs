@@ -1,17 +1,66 @@
 //! The only file that names `std::sync` and `std::thread`, so that a model checker can stand in
-//! for both by changing one file.
+//! for both: with `--cfg cinnamon_loom` that is loom. `Arc` stays the standard library's, for loom's holds no trait objects.
 
 #[cfg(not(cinnamon_loom))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 #[cfg(not(cinnamon_loom))]
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(cinnamon_loom))]
 pub(crate) use std::thread::{Thread, current, park_timeout};
 
-pub(crate) use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+#[cfg(not(cinnamon_loom))]
 pub(crate) use std::thread::Builder as ThreadBuilder;
+
+#[cfg(cinnamon_loom)]
+pub(crate) use loom::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+#[cfg(cinnamon_loom)]
+pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+#[cfg(cinnamon_loom)]
+pub(crate) use loom::thread::{Builder as ThreadBuilder, Thread, current};
+
+/// Atomics that stand alone, each a figure for itself, and that no model is about; they can be made in constants.
+pub(crate) mod lone {
+    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+}
+
+pub(crate) use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+
+use std::time::Duration;
+
+/// Parks this thread until it is unparked; a model knows no time.
+#[cfg(cinnamon_loom)]
+pub(crate) fn park_timeout(_: Duration) {
+    loom::thread::park();
+}
+
+/// Waits while `condition` holds, for `at_most`.
+#[cfg(not(cinnamon_loom))]
+pub(crate) fn wait_while<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    at_most: Duration,
+    condition: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    let waited = condvar.wait_timeout_while(guard, at_most, condition);
+    waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+#[cfg(cinnamon_loom)]
+pub(crate) fn wait_while<'a, T>(
+    condvar: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    _: Duration,
+    mut condition: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    while condition(&mut guard) {
+        guard = condvar.wait(guard).unwrap_or_else(PoisonError::into_inner);
+    }
+    guard
+}
 
 /// Locks `mutex`, and takes what it guards even when a panic poisoned it. Nothing here is left half
 /// done by a panic: a lane catches its engine's under the lock and marks itself failed.

@@ -7,7 +7,7 @@ use crate::clock::Instant;
 use crate::priority::Tier;
 use crate::request::Request;
 use crate::signal::Who;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::lone::{AtomicU64, Ordering};
 
 /// What may come at once, in time at its rate: as long as the longest tick, so that a throttle is no metronome.
 const BURST_NS: u64 = 250_000_000;

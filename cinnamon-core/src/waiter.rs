@@ -155,6 +155,7 @@ pub(crate) struct Parker {
     notified: AtomicBool,
 }
 
+#[cfg(not(cinnamon_loom))]
 thread_local! {
     /// One parker per thread: blocking admissions allocate nothing after the first.
     static PARKER: (Arc<Parker>, Waker) = Parker::new();
@@ -170,11 +171,18 @@ impl Parker {
     }
 
     /// This thread's parker and the waker that ends its [`Parker::park`].
+    #[cfg(not(cinnamon_loom))]
     pub(crate) fn of_this_thread() -> (Arc<Self>, Waker) {
         // A thread that is being torn down has no thread-locals any more.
         PARKER
             .try_with(Clone::clone)
             .unwrap_or_else(|_| Self::new())
+    }
+
+    /// One of its own each time: all threads of a model are one of the system's.
+    #[cfg(cinnamon_loom)]
+    pub(crate) fn of_this_thread() -> (Arc<Self>, Waker) {
+        Self::new()
     }
 
     /// Blocks until woken since the last call, or for `at_most`.

@@ -13,7 +13,7 @@ use crate::verdict::{AdmitKind, Verdict};
 const FREE_FROM_PER_S: f64 = 4_000.0;
 /// One in so many, as a power of two, goes to the engine although it need not: its service time is taken, and the engine
 /// sees the slots in use. …
-const TIMED_BITS: u32 = 4;
+const TIMED_BITS: u32 = if cfg!(cinnamon_loom) { 16 } else { 4 };
 const TIMED_BITS_MAX: u32 = 16;
 /// … But no more than so many a second: more would tell nothing new, and while the engine looks, nobody runs without it.
 const TIMED_MAX_PER_S: f64 = 4_000.0;
