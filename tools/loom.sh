@@ -27,7 +27,7 @@ for patch in loom-tests/breaks/*.patch; do
     model=$(sed -n '1s/^model: //p' "$patch")
     rm -rf "$copy/tree"
     mkdir "$copy/tree"
-    git ls-files -z | tar --null --create --files-from=- | tar --extract --directory "$copy/tree"
+    git ls-files -z | tar --null --create --files-from=- | tar --extract --touch --directory "$copy/tree"
     if ! (cd "$copy/tree" && patch --quiet --strip=1) <"$patch"; then
         echo "loom: $patch no longer applies" >&2
         status=1
@@ -40,7 +40,7 @@ for patch in loom-tests/breaks/*.patch; do
     elif (cd "$copy/tree" && RUST_BACKTRACE=0 models "$model") >"$copy/said" 2>&1; then
         echo "loom: $model does not notice $patch" >&2
         status=1
-    elif ! grep -q "^test $model \.\.\. FAILED" "$copy/said"; then
+    elif ! grep -q "^thread '$model'.* panicked at" "$copy/said"; then
         cat "$copy/said" >&2
         echo "loom: $model did not run with $patch" >&2
         status=1

@@ -197,6 +197,7 @@ impl Shared {
         &self.sampling
     }
 
+    #[inline]
     pub(crate) const fn observers(&self) -> &Observers {
         &self.observers
     }
@@ -245,6 +246,7 @@ impl Shared {
         self.apply_signal_mode(control, index);
     }
 
+    #[inline]
     pub(crate) fn lane_core(&self, index: usize) -> &LaneCore {
         &self.lanes[index]
     }

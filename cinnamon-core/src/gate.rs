@@ -120,6 +120,7 @@ impl Gate {
     }
 
     /// Refuses what is sure to be refused, and counts it.
+    #[inline]
     pub(crate) fn refuse(&self, request: &Request, shards: &Shards) -> Option<Refused> {
         let word = Published(self.word.load(Ordering::Acquire));
         let threshold = word.threshold();
@@ -145,6 +146,7 @@ impl Gate {
     }
 
     /// The rank of a request that says its own tier; `number` is where it lies if it has no key.
+    #[inline]
     pub(crate) fn rank(&self, request: &Request, number: u64) -> Option<Rank> {
         // Which tier another is of, or whether it is to be judged at all, is for the engine to say.
         let tier = request.claimed_tier()?;
@@ -154,6 +156,7 @@ impl Gate {
     }
 
     /// What a request is charged.
+    #[inline]
     pub(crate) fn cost(&self, request: &Request) -> u32 {
         if let Some(cost) = request.get_cost() {
             return cost;
@@ -162,6 +165,7 @@ impl Gate {
     }
 
     /// Its class; one that is not configured is treated as the first.
+    #[inline]
     pub(crate) fn class(&self, request: &Request) -> u16 {
         let known = u32::from(request.class.0) < self.classes.load(Ordering::Relaxed);
         if known { request.class.0 } else { 0 }

@@ -416,6 +416,7 @@ impl Lane {
         self.shared.slot_freed();
     }
 
+    #[inline]
     fn tell_offer(&self, request: &Request, answer: OfferAnswer) {
         let observers = self.shared.observers();
         if !observers.is_empty() {
@@ -454,6 +455,7 @@ impl Lane {
             .unwrap_or_else(|| self.core().admit_outside(parent.rank))
     }
 
+    #[inline]
     fn core(&self) -> &LaneCore {
         self.shared.lane_core(self.index)
     }
@@ -463,6 +465,7 @@ impl Lane {
     }
 
     /// Refuses what the gate is sure to refuse, without the lock.
+    #[inline]
     fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
         let core = self.core();
         let refused = core.gate.refuse(request, &core.shards)?;

@@ -145,6 +145,7 @@ impl Observers {
         Self(observers.into_iter().map(hook).collect())
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

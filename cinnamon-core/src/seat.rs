@@ -79,6 +79,7 @@ mod of_thread {
     }
 
     /// The seat of this thread. One that is being torn down has none any more.
+    #[inline]
     pub(crate) fn seat() -> Seat {
         let own = HOLD.try_with(|hold| hold.0);
         own.ok().flatten().map_or(Seat::Shared, Seat::Own)

@@ -11,7 +11,7 @@ use crate::permit::Outcome;
 use crate::priority::{PRIORITIES, Rank, TIERS, Tier, mix64};
 use crate::seat::{SEATS, Seat, seat};
 use crate::slots::{self, TURNS};
-use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering, peek};
 
 /// Shards of those who have no seat.
 const SHARED: usize = if cfg!(cinnamon_loom) { 2 } else { 8 };
@@ -68,6 +68,7 @@ impl Shard {
 }
 
 /// Adds to a counter that nobody else writes to.
+#[inline]
 fn add(to: &AtomicU64, n: u64) {
     to.store(
         to.load(Ordering::Relaxed).wrapping_add(n),
@@ -75,6 +76,7 @@ fn add(to: &AtomicU64, n: u64) {
     );
 }
 
+#[inline]
 fn square(cost: u32) -> u64 {
     let cost = u64::from(cost);
     (cost * cost).min(SQUARE_MAX)
@@ -121,6 +123,7 @@ impl Shards {
 
     /// The shard of this thread; `None` when it has none for itself and all that are shared are being written to. Then there
     /// is the lane's lock.
+    #[inline]
     pub(crate) fn mine(&self) -> Option<Counting<'_>> {
         match seat() {
             Seat::Own(index) => Some(Counting {
@@ -140,6 +143,7 @@ impl Shards {
         }
     }
 
+    #[inline]
     fn shard(&self, index: usize) -> &Shard {
         self.0[index].get_or_init(|| Box::new(Shard::new()))
     }
@@ -147,6 +151,7 @@ impl Shards {
 
 impl Counting<'_> {
     /// A number that no other event of this lane has, nor one counted here before.
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         let events = self.shard.events.load(Ordering::Relaxed);
         // Sequences of different shards must not run in step.
@@ -155,17 +160,20 @@ impl Counting<'_> {
 
     /// Whether the next request is the one of two to the power of `bits` that is timed. Which these are has no rhythm that one of the
     /// caller's could keep step with.
+    #[inline]
     pub(crate) fn is_timed(&self, bits: u32) -> bool {
         let events = self.shard.events.load(Ordering::Relaxed);
         mix64(events) & !(u64::MAX << bits) == 0
     }
 
     /// Somebody went to the engine: the next one is another.
+    #[inline]
     pub(crate) fn passed_on(&self) {
         self.done();
     }
 
     /// A request of this rank and cost runs, in this slot.
+    #[inline]
     pub(crate) fn started(&self, rank: Rank, cost: u32, retry: bool, slot: slots::Taken) {
         self.offered(rank, cost);
         let tier = rank.priority().tier().index();
@@ -183,6 +191,7 @@ impl Counting<'_> {
     }
 
     /// One was refused by the gate. Returns how many of its tier that makes.
+    #[inline]
     pub(crate) fn refused(&self, rank: Rank, cost: u32, retry: bool) -> u64 {
         self.offered(rank, cost);
         let tier = rank.priority().tier().index();
@@ -197,6 +206,7 @@ impl Counting<'_> {
     }
 
     /// One that ran here, or elsewhere, is done.
+    #[inline]
     pub(crate) fn ended(&self, tier: Tier, cost: u32, outcome: Option<Outcome>) {
         let end = end(outcome);
         add(&self.shard.counters[ENDED + tier.index()], 1);
@@ -206,6 +216,7 @@ impl Counting<'_> {
         self.done();
     }
 
+    #[inline]
     fn offered(&self, rank: Rank, cost: u32) {
         let level = rank.priority().level();
         let level = if cfg!(cinnamon_loom) {
@@ -218,9 +229,10 @@ impl Counting<'_> {
     }
 
     /// Last: who sees the event sees all that was counted of it.
+    #[inline]
     fn done(&self) {
         let events = &self.shard.events;
-        let next = events.load(Ordering::Relaxed).wrapping_add(1);
+        let next = peek(events).wrapping_add(1);
         events.store(next, Ordering::Release);
     }
 }

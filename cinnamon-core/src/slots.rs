@@ -14,7 +14,7 @@
 //! The last free slot is the engine's to give. So it knows when all are taken and when they no longer are, and nobody can come to
 //! wait while one is given back without it: no wake-up is lost.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, peek};
 
 /// Bits of the slots in use, and of the limit above them; a limit has at most 21.
 const COUNT_BITS: u32 = 24;
@@ -65,19 +65,22 @@ impl SlotWord {
     }
 
     /// Whether slots may be had without the engine.
+    #[inline]
     pub(crate) fn is_free(&self) -> bool {
         self.0.load(Ordering::Relaxed) & HELD == 0
     }
 
     /// Which share of requests is to go to the engine all the same, as a power of two; `None` when all are.
+    #[inline]
     pub(crate) fn timed_bits(&self) -> Option<u32> {
         let word = self.0.load(Ordering::Relaxed);
         (word & HELD == 0).then_some((word >> TIMED_SHIFT & TIMED) as u32)
     }
 
     /// Takes a slot, if that is not the engine's to decide.
+    #[inline]
     pub(crate) fn take(&self) -> Option<Taken> {
-        let mut word = self.0.load(Ordering::Relaxed);
+        let mut word = peek(&self.0);
         loop {
             let in_use = word & COUNT;
             let limit = word >> COUNT_BITS & COUNT;
@@ -101,8 +104,9 @@ impl SlotWord {
     }
 
     /// Gives a slot back, if that is not the engine's to do.
+    #[inline]
     pub(crate) fn give_back(&self) -> bool {
-        let mut word = self.0.load(Ordering::Relaxed);
+        let mut word = peek(&self.0);
         loop {
             if word & HELD != 0 || word & COUNT == 0 {
                 return false;
@@ -121,7 +125,7 @@ impl SlotWord {
     /// Holds the word, and says how many slots are in use if it was free. Under the lane's lock.
     pub(crate) fn hold(&self) -> Option<u32> {
         // Only who has the lock lets go of it, so what is seen held stays held.
-        if self.0.load(Ordering::Relaxed) & HELD != 0 {
+        if peek(&self.0) & HELD != 0 {
             return None;
         }
         let word = self.0.fetch_or(HELD, Ordering::AcqRel);

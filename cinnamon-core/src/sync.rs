@@ -37,6 +37,17 @@ pub(crate) fn park_timeout(_: Duration) {
     loom::thread::park();
 }
 
+/// What is in a word that is about to be changed. To loom it is an attempt to change it: in its search a plain load of a thread
+/// that then stores hides the loads of others before it, and orders that matter are not tried (loom 0.7.3).
+pub(crate) fn peek(word: &AtomicU64) -> u64 {
+    #[cfg(not(cinnamon_loom))]
+    return word.load(Ordering::Relaxed);
+    #[cfg(cinnamon_loom)]
+    match word.compare_exchange(u64::MAX, u64::MAX, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(is) | Err(is) => is,
+    }
+}
+
 /// Waits while `condition` holds, for `at_most`.
 #[cfg(not(cinnamon_loom))]
 pub(crate) fn wait_while<'a, T>(

@@ -33,15 +33,16 @@ fn a_slot_comes_and_goes_while_the_limit_changes() {
 #[test]
 fn nobody_waits_for_a_slot_that_has_come_back() {
     check(2, || {
-        let (_controller, lane, _) = lane(2);
+        let (_controller, lane, _) = lane(3);
         sit(0);
-        // One without the engine, the last one by it.
         let first = lane.try_admit_owned(&T1).expect("a slot");
-        let last = lane.try_admit_owned(&T1).expect("the other one");
         let worker = spawn(move || {
             sit(1);
             first.finish(Completion::success());
         });
+        // One without the engine, the last one by it; then there is none, unless the first has come back.
+        let second = lane.try_admit_owned(&T1).expect("another one");
+        let third = lane.try_admit_owned(&T1).expect("the last one");
         let (bell, waker) = Bell::new();
         let mut waiting = lane.admit(&T1);
         let mut answer = waiting.poll_admit(&waker);
@@ -54,8 +55,8 @@ fn nobody_waits_for_a_slot_that_has_come_back() {
             Poll::Ready(permit) => drop(permit.expect("its turn came")),
             Poll::Pending => unreachable!("a slot is free"),
         }
-        drop(last);
-        assert_at_rest(&lane, 3);
+        drop((second, third));
+        assert_at_rest(&lane, 4);
     });
 }
 
