@@ -31,6 +31,8 @@ alerts: setup ## see that each alert fires when it should; needs no RocksDB
 test: rocksdb ## run every test
 	$(CARGO) test --locked --all-features --all-targets
 	$(CARGO) test --locked --all-features --doc
+	@tools/free.sh
+	@tools/loom.sh
 	$(ROCKS) test --release --locked $(ROCKS_PACKAGES)
 	@tools/alerts.sh
 	@tools/instructions.sh

@@ -1,6 +1,6 @@
 //! Time: an instant in nanoseconds, the [`Clock`] that reads it, and two clocks.
 //!
-//! Everything below the lane takes `now` as an argument; only the handles read a clock, once per
+//! Everything below the lane takes `now` as an argument; only the handles read a clock, mostly once per
 //! call. All arithmetic saturates: a clock that steps back yields zero elapsed time, never a panic
 //! and never a wait of centuries.
 
@@ -68,7 +68,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 /// Where the controller reads the time.
 ///
-/// Held as `Arc<dyn Clock>` and read once per call, outside every lock. A clock that panics does not
+/// Held as `Arc<dyn Clock>` and read once per call that has to be decided on, outside every lock but the lane's own. A clock that panics does not
 /// lose a slot: the controller falls back to the last instant it saw.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present instant. It should not run backwards; when it does, elapsed times read as zero.

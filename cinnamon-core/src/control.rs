@@ -43,8 +43,9 @@ const SWITCH_PERIOD: Duration = Duration::from_millis(20);
 /// microseconds.
 const EMIT_NS: u64 = 1_000_000_000;
 
-/// What all handles share.
+/// What all handles share. Who clones and drops handles writes to the counts before it: they have a line of their own.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     /// Read once: a clock has one origin.
@@ -225,7 +226,7 @@ impl Shared {
         }
         let now = self.read_clock();
         for (lane, &mode) in self.lanes.iter().zip(&control.modes_in_force) {
-            lane.with_wakers(now, wakers, |engine, _, now| engine.set_mode(now, mode));
+            lane.with_counts(now, wakers, |engine, _, now| engine.set_mode(now, mode));
         }
     }
 
@@ -430,7 +431,7 @@ impl Shared {
         let steps = steps.zip(&mut control.refusals_seen);
         let refusals = &mut control.refusals;
         for (index, (lane, ((threshold, flow), seen))) in self.lanes.iter().zip(steps).enumerate() {
-            let ticked = lane.with_wakers(Some(now), wakers, |engine, _, now| {
+            let ticked = lane.with_counts(Some(now), wakers, |engine, _, now| {
                 idle &= engine.is_idle();
                 let threshold = engine.tick(now);
                 completions_per_s = completions_per_s.max(engine.completions_per_s());
@@ -454,7 +455,7 @@ impl Shared {
         idle &= control.selector.is_idle();
         if let Some(throttles) = control.selector.take_throttles() {
             for lane in &self.lanes {
-                lane.with_wakers(Some(now), wakers, |engine, _, _| {
+                lane.with_counts(Some(now), wakers, |engine, _, _| {
                     engine.set_throttles(&throttles);
                 });
             }
@@ -537,7 +538,7 @@ impl Shared {
             if new.lanes[i].mode != old.lanes[i].mode {
                 control.modes[i] = new.lanes[i].mode;
             }
-            lane.with_wakers(Some(now), wakers, |engine, _, now| {
+            lane.with_counts(Some(now), wakers, |engine, _, now| {
                 engine.reconfigure(now, &old, &new);
                 engine.set_tenant_cards(&cards);
             });

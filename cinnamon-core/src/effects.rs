@@ -25,6 +25,9 @@ pub(crate) struct Ticket {
     pub(crate) outside: bool,
     /// It has its slot without the engine: `started_at` is [`Instant::FAR_FUTURE`] unless somebody wanted to know.
     pub(crate) free: bool,
+    /// Its service time stands for those of two to this power: of those who have their slots without the engine only some are
+    /// sent there to be timed.
+    pub(crate) stands_for_bits: u8,
     /// It runs in the slot of its parent, and was never offered.
     pub(crate) nested: bool,
     /// The request's shadow, if it was let in by a lane that only monitors; else [`NO_SHADOW`].
@@ -47,6 +50,7 @@ impl Ticket {
             waited_ns: 0,
             outside: false,
             free: false,
+            stands_for_bits: 0,
             nested: false,
             shadow: NO_SHADOW,
         }

@@ -248,9 +248,11 @@ impl Engine {
                 self.slotting.ended(ticket.cost, outcome);
                 if !ticket.free {
                     let held_ns = now.nanos_since(ticket.started_at);
-                    self.served.record(held_ns);
-                    self.steering.held(held_ns, outcome);
-                    self.slotting.held(ticket.started_at, held_ns, outcome);
+                    let stands_for = 1 << ticket.stands_for_bits;
+                    self.served.record_many(held_ns, stands_for);
+                    self.steering.held(held_ns, outcome, stands_for);
+                    self.slotting
+                        .held(ticket.started_at, held_ns, outcome, stands_for);
                 }
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];

@@ -21,10 +21,15 @@ pub struct Histogram {
 
 impl Histogram {
     pub(crate) fn record(&mut self, nanos: u64) {
+        self.record_many(nanos, 1);
+    }
+
+    /// So many that took so long each.
+    pub(crate) fn record_many(&mut self, nanos: u64, count: u64) {
         let log2 = u64::BITS - nanos.saturating_sub(1).leading_zeros();
         let bucket = log2.saturating_sub(FIRST_LOG2_NS) as usize;
-        self.counts[bucket.min(HISTOGRAM_BUCKETS - 1)] += 1;
-        self.sum_ns = self.sum_ns.saturating_add(nanos);
+        self.counts[bucket.min(HISTOGRAM_BUCKETS - 1)] += count;
+        self.sum_ns = self.sum_ns.saturating_add(nanos.saturating_mul(count));
     }
 
     /// So many that took no time.

@@ -2,39 +2,39 @@
 //!
 //! A call that has to be decided on reads the clock once, locks the lane's mutex, lets the engine decide, and tells waiters
 //! what became of them after the mutex is released. What needs no decision runs without it: a slot while there are plenty
-//! ([`SlotWord`]), a refusal by the gate ([`Gate`]). Lock order: the controller's, then a lane's; never two lanes' at once.
+//! ([`SlotWord`](crate::slots::SlotWord)), a refusal by the gate ([`Gate`](crate::gate::Gate)). Lock order: the controller's, then a lane's; never two lanes' at once.
 //! A panic under the lock does not spread: the lane is marked failed and from then on admits everything without a decision.
 
 mod admit;
+mod core;
 mod free;
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::admission::Admission;
-use crate::clock::{Clock, Instant, read};
+use crate::clock::Instant;
 use crate::config::{ConfigError, check_limit};
 use crate::control::Shared;
-use crate::effects::{Effect, Offered, Ticket};
+use crate::effects::{Offered, Ticket};
 use crate::explain::Explanation;
-use crate::gate::{Gate, Published};
 use crate::metrics::LaneSnapshot;
 use crate::observer::{FinishEvent, OfferAnswer, OfferEvent, StartEvent};
 use crate::permit::{Completion, OwnedPermit, Permit};
 use crate::priority::{KeyHash, Rank, Tier};
 use crate::request::Request;
 use crate::retry::Advice;
-use crate::shards::Shards;
 use crate::signal::Mode;
-use crate::slots::SlotWord;
-use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, Ordering, lock};
 use crate::verdict::{Binding, Reason, Rejected};
 use crate::waiter::{Parker, Waiters};
 
+use self::core::Counts;
+pub(crate) use self::core::{LaneCore, wake_all};
 use admit::Pending;
 pub use admit::{Admit, AdmitOwned};
+use free::Back;
 
 /// A blocked thread looks for itself this often, so that even a dead control thread cannot hold it
 /// beyond its timeout. Ten looks a second cost a thousand blocked threads about 1 % of a core.
@@ -47,215 +47,11 @@ pub struct Lane {
     index: usize,
 }
 
-/// One lane inside the controller.
-#[derive(Debug)]
-pub(crate) struct LaneCore {
-    name: String,
-    clock: Arc<dyn Clock>,
-    /// Read before the lock, by everybody who comes.
-    gate: Gate,
-    slots: SlotWord,
-    shards: Shards,
-    state: Mutex<LaneState>,
-    failed: AtomicBool,
-    /// The log has it.
-    told: AtomicBool,
-    /// Running requests that were admitted after the lane failed, without its engine.
-    outside: AtomicU32,
-    /// All that ever were.
-    outside_total: AtomicU64,
-}
-
-#[derive(Debug)]
-struct LaneState {
-    engine: Admission,
-    waiters: Waiters,
-    effects: Vec<Effect>,
-    /// What the gate shows.
-    published: (Published, KeyHash),
-}
-
-impl LaneCore {
-    pub(crate) fn new(name: &str, clock: Arc<dyn Clock>, engine: Admission) -> Self {
-        Self {
-            name: name.to_owned(),
-            clock,
-            state: Mutex::new(LaneState {
-                engine,
-                waiters: Waiters::default(),
-                effects: Vec::new(),
-                published: (Published::SHUT_OFF, KeyHash::new(0, 0)),
-            }),
-            gate: Gate::new(),
-            slots: SlotWord::new(),
-            shards: Shards::new(),
-            failed: AtomicBool::new(false),
-            told: AtomicBool::new(false),
-            outside: AtomicU32::new(0),
-            outside_total: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
-    }
-
-    /// Running requests that the engine of a failed lane does not know of.
-    pub(crate) fn outside(&self) -> u32 {
-        self.outside.load(Ordering::Acquire)
-    }
-
-    /// Runs `act` on the engine under the lock at `now` (the engine's last time if the clock could
-    /// not be read), then wakes whom it concerned. `None` when the lane has failed.
-    pub(crate) fn with<R>(
-        &self,
-        now: Option<Instant>,
-        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
-    ) -> Option<R> {
-        let mut wakers = Vec::new();
-        let result = self.step(now, &mut wakers, false, act);
-        if !wakers.is_empty() {
-            wake_all(wakers);
-        }
-        if result.is_none() {
-            self.log_failure();
-        }
-        result
-    }
-
-    /// Like [`LaneCore::with`], for a caller that holds another lock: it must pass `wakers` to
-    /// [`wake_all`] once that is released.
-    pub(crate) fn with_wakers<R>(
-        &self,
-        now: Option<Instant>,
-        wakers: &mut Vec<Waker>,
-        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
-    ) -> Option<R> {
-        self.step(now, wakers, true, act)
-    }
-
-    /// One step of the engine; `takes_in` whether it takes in first what was counted without it, as whoever controls it must.
-    fn step<R>(
-        &self,
-        now: Option<Instant>,
-        wakers: &mut Vec<Waker>,
-        takes_in: bool,
-        act: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
-    ) -> Option<R> {
-        if self.failed() {
-            return None;
-        }
-        let mut state = lock(&self.state);
-        if self.failed() {
-            // It failed while we stood at the lock; nobody would wake a newcomer.
-            return None;
-        }
-        let step = catch_unwind(AssertUnwindSafe(|| {
-            let LaneState {
-                engine,
-                waiters,
-                effects,
-                published,
-            } = &mut *state;
-            if let Some(in_use) = self.slots.hold() {
-                engine.resume(in_use);
-            }
-            if takes_in {
-                engine.take_in(&self.shards);
-            }
-            let mut now = now.unwrap_or_else(|| engine.last_reading());
-            if engine.steps_back(now) {
-                // An old reading of a thread that was held up, or a clock that was set back? Under
-                // the lock nobody is held up.
-                now = read(&*self.clock).unwrap_or(now);
-            }
-            let result = act(engine, waiters, now);
-            let shows = (engine.published(), engine.hash());
-            if shows != *published {
-                self.gate.publish(shows.0, shows.1);
-                *published = shows;
-            }
-            engine.publish_costs(&self.gate);
-            // Mostly there is nobody to tell, and to find that out must cost nothing.
-            if engine.has_effects() {
-                engine.take_effects(effects);
-                let told = effects
-                    .drain(..)
-                    .filter_map(|effect| waiters.resolve(effect.token, effect.result));
-                wakers.extend(told);
-            }
-            self.let_go(engine);
-            result
-        }));
-        if step.is_err() {
-            self.failed.store(true, Ordering::Release);
-            self.gate.publish(Published::SHUT_OFF, KeyHash::new(0, 0));
-            wakers.extend(state.waiters.take_wakers());
-        }
-        drop(state);
-        step.ok()
-    }
-
-    /// The last of a step: leaves the slots to whoever comes, if there is nothing to decide.
-    fn let_go(&self, engine: &Admission) {
-        if engine.runs_free() {
-            self.slots.release(&engine.lets_go());
-        }
-    }
-
-    /// Says in the log that the lane has failed, once. Not where it is noticed: another lock may be held there.
-    pub(crate) fn log_failure(&self) {
-        if self.failed() && !self.told.swap(true, Ordering::AcqRel) {
-            tracing::error!(
-                lane = %self.name,
-                "admission engine panicked; the lane now admits everything without a decision"
-            );
-        }
-    }
-
-    pub(crate) fn snapshot(&self) -> LaneSnapshot {
-        let mut snapshot = {
-            let mut state = lock(&self.state);
-            let engine = &mut state.engine;
-            if let Some(in_use) = self.slots.hold() {
-                engine.resume(in_use);
-            }
-            engine.take_in(&self.shards);
-            let snapshot = engine.snapshot(&self.name);
-            if !self.failed() {
-                self.let_go(engine);
-            }
-            snapshot
-        };
-        snapshot.failed = self.failed();
-        snapshot.failed_open_in_use = self.outside();
-        snapshot.failed_open = self.outside_total.load(Ordering::Relaxed);
-        snapshot
-    }
-
-    /// Admits past a failed engine.
-    fn admit_outside(&self, rank: Rank) -> Ticket {
-        self.outside.fetch_add(1, Ordering::AcqRel);
-        self.outside_total.fetch_add(1, Ordering::Relaxed);
-        Ticket {
-            outside: true,
-            ..Ticket::open(rank)
-        }
-    }
-}
-
-/// Wakes waiters. A waker is the embedder's code: a panic in it must not keep the others asleep, nor
-/// hit whoever happened to give a slot back.
-pub(crate) fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            tracing::error!("a waiter's waker panicked");
-        }
-    }
+/// What an offer came to before it came to the engine, or there.
+enum Decided<R> {
+    Before(Result<Ticket, Rejected>),
+    /// `None` when the engine has failed. The request stands for two to this power there, if its time is taken.
+    ByEngine(Option<R>, u8),
 }
 
 impl Lane {
@@ -398,22 +194,47 @@ impl Lane {
 
     /// Gives back what the ticket holds.
     pub(crate) fn finish(&self, ticket: &Ticket, done: Option<Completion>) {
-        if ticket.free && self.finish_free(ticket, done) {
-            // Nobody drains: the doors are open.
-            return;
+        let mut back = Back::ByEngine;
+        if ticket.free {
+            back = self.finish_free(ticket, done);
+            if back == Back::Free {
+                // Nobody drains: the doors are open.
+                return;
+            }
         }
         if ticket.outside {
             self.core().outside.fetch_sub(1, Ordering::AcqRel);
-        } else {
-            let ended = self.with(|engine, _, now| {
-                engine.finish(now, ticket, done);
-                engine.held(ticket, now)
-            });
-            if let Some(held) = ended {
-                self.tell_finish(held, ticket, done);
-            }
+        } else if let Some(held) = self.finish_by_engine(ticket, done, back) {
+            self.tell_finish(held, ticket, done);
         }
         self.shared.slot_freed();
+    }
+
+    /// How long it was held; `None` when that is none of the engine's business any more.
+    fn finish_by_engine(
+        &self,
+        ticket: &Ticket,
+        done: Option<Completion>,
+        back: Back,
+    ) -> Option<Duration> {
+        let core = self.core();
+        let now = self.shared.read_clock();
+        let mut state = lock(&core.state);
+        // As for an offer: whoever held it may have let go.
+        if back == Back::Held && core.slots.is_free() {
+            drop(state);
+            if self.finish_free(ticket, done) == Back::Free {
+                return None;
+            }
+            state = lock(&core.state);
+        }
+        let mut wakers = Vec::new();
+        let held = core.step(state, now, &mut wakers, Counts::Left, |engine, _, now| {
+            engine.finish(now, ticket, done);
+            engine.held(ticket, now)
+        });
+        core.tell(wakers);
+        held
     }
 
     #[inline]
@@ -483,27 +304,61 @@ impl Lane {
         if self.with(|engine, _, now| engine.gate_is_stale(now)) == Some(true) {
             let mut wakers = Vec::new();
             let now = self.shared.read_clock();
-            self.core().with_wakers(now, &mut wakers, |engine, _, now| {
+            self.core().with_counts(now, &mut wakers, |engine, _, now| {
                 engine.look_after_gate(now);
             });
             wake_all(wakers);
         }
     }
 
-    fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+    /// Has a slot without the engine, or is refused by the gate, or asks the engine.
+    #[inline]
+    fn decide<R>(
+        &self,
+        request: &Request,
+        ask: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
+    ) -> Decided<R> {
+        let core = self.core();
+        let mut stands_for_bits = 0;
         // While slots are free to have, the gate is open.
-        if let Some(timed_bits) = self.core().slots.timed_bits() {
-            if let Some(ticket) = self.run_free(request, timed_bits) {
-                return Ok(ticket);
+        let free = core.slots.timed_bits();
+        if let Some(timed_bits) = free {
+            match self.run_free(request, timed_bits) {
+                Ok(ticket) => return Decided::Before(Ok(ticket)),
+                Err(bits) => stands_for_bits = bits,
             }
         } else if let Some(rejected) = self.refuse_at_gate(request) {
-            return Err(rejected);
+            return Decided::Before(Err(rejected));
         }
-        let offered = self.with(|engine, _, now| {
+        let now = self.shared.read_clock();
+        let mut state = lock(&core.state);
+        // It was held by somebody's step that is over: no need for one of ours, for which others would have to stand here too.
+        if free.is_none()
+            && let Some(timed_bits) = core.slots.timed_bits()
+        {
+            drop(state);
+            match self.run_free(request, timed_bits) {
+                Ok(ticket) => return Decided::Before(Ok(ticket)),
+                Err(bits) => stands_for_bits = bits,
+            }
+            state = lock(&core.state);
+        }
+        let mut wakers = Vec::new();
+        let answer = core.step(state, now, &mut wakers, Counts::Left, ask);
+        core.tell(wakers);
+        Decided::ByEngine(answer, stands_for_bits)
+    }
+
+    fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+        let decided = self.decide(request, |engine, _, now| {
             let offered = engine.offer(now, request, None);
             let wakeup = engine.waits_in_shadow().then(|| engine.next_wakeup());
             (offered, wakeup)
         });
+        let (offered, stands_for_bits) = match decided {
+            Decided::Before(answer) => return answer,
+            Decided::ByEngine(offered, stands_for_bits) => (offered, stands_for_bits),
+        };
         let (offered, wakeup) = offered.unzip();
         if let Some(offered) = &offered {
             self.tell_offer(request, OfferAnswer::of(offered));
@@ -512,7 +367,10 @@ impl Lane {
             self.shared.waiter_came(wakeup);
         }
         match offered {
-            Some(Offered::Admitted(ticket)) => Ok(ticket),
+            Some(Offered::Admitted(ticket)) => Ok(Ticket {
+                stands_for_bits,
+                ..ticket
+            }),
             Some(Offered::Rejected(rejected)) => Err(rejected),
             // Not reached while the engine keeps its word not to queue who will not wait.
             Some(Offered::Waiting(_)) | None => self.past_the_engine(request),

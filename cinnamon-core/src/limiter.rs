@@ -324,8 +324,9 @@ pub struct SlotUse {
     pub succeeded_cost_squares: f64,
     /// Requests that ended overloaded.
     pub overloaded: u64,
-    /// Requests of both whose service time was taken: all of them, but of a lane with thousands a second one in
-    /// sixteen.
+    /// Service times that were taken: of all of them, but of a lane with thousands a second of one in sixteen or fewer.
+    pub samples: u64,
+    /// Requests for which these stand: about as many as finished.
     pub timed: u64,
     /// Their service times, summed, seconds.
     pub service_sum_s: f64,

@@ -267,7 +267,7 @@ pub struct LaneSnapshot {
     pub shed: Vec<ShedWork>,
     /// How long those who got a slot had waited for it.
     pub waited: Histogram,
-    /// How long slots were held, of those that were timed: all of them, but of a lane with thousands a second one in sixteen or fewer.
+    /// How long slots were held. Of a lane with thousands a second one in sixteen or fewer is timed, and counts as so many.
     pub served: Histogram,
     /// Whether the gate is engaged; dormant otherwise.
     pub engaged: bool,

@@ -156,9 +156,13 @@ impl Observers {
                 continue;
             }
             // Its fault must not become the request's.
-            if catch_unwind(AssertUnwindSafe(|| event(&*hook.observer))).is_err() {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| event(&*hook.observer))) {
                 hook.broken.store(true, Ordering::Relaxed);
-                tracing::error!("an observer panicked and is not called again");
+                // Nor may that of what it threw, or of who writes the log: whoever offers may have a slot and no permit yet.
+                _ = catch_unwind(AssertUnwindSafe(|| {
+                    drop(payload);
+                    tracing::error!("an observer panicked and is not called again");
+                }));
             }
         }
     }

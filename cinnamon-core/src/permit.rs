@@ -54,8 +54,8 @@ impl Completion {
         Self::new(Outcome::Success)
     }
 
-    /// What the work really cost, in work units: what it examined, not what it returned. Successful
-    /// work teaches its class's mean. 0 counts as 1.
+    /// What the work really cost, in work units: what it examined, not what it returned. It teaches its class's mean; of
+    /// a lane with thousands a second without contention a part of it does. 0 counts as 1.
     #[must_use]
     pub const fn cost(mut self, units: u32) -> Self {
         self.cost = Some(if units == 0 { 1 } else { units });
@@ -144,7 +144,7 @@ macro_rules! permit {
         }
 
         /// When it was admitted, by the controller's clock. `None` when nobody looked at the clock: of a lane that lets in
-        /// thousands a second without contention, and without observers, only one in sixteen is timed.
+        /// thousands a second without contention, and without observers, one in sixteen or fewer are timed.
         #[must_use]
         pub fn started_at(&self) -> Option<Instant> {
             let at = self.ticket.started_at;

@@ -250,6 +250,15 @@ impl Request {
         self
     }
 
+    /// The first rank that it may have, if it says its own tier.
+    pub(crate) const fn first_rank(&self) -> Option<Rank> {
+        match self.tag {
+            Tag::Tier(tier) => Some(ring_rank(tier, 0)),
+            Tag::Priority(priority) => Some(Rank::new(priority, 0)),
+            Tag::Untagged | Tag::Exempt => None,
+        }
+    }
+
     /// Its rank, given the tier that untagged work takes and a running number for keyless work.
     pub(crate) fn rank(&self, hash: KeyHash, untagged: Tier, keyless: u64) -> Rank {
         let tier = match self.tag {

@@ -14,8 +14,8 @@ pub(crate) const SEATS: usize = if cfg!(cinnamon_loom) { 3 } else { 64 };
 pub(crate) enum Seat {
     /// In this shard, alone.
     Own(usize),
-    /// In one that it shares with others.
-    Shared,
+    /// In one that it shares with others, this one first.
+    Shared(usize),
 }
 
 /// Which seats are taken.
@@ -60,29 +60,39 @@ impl Seats {
 #[cfg(not(cinnamon_loom))]
 mod of_thread {
     use super::{Seat, Seats};
+    use crate::sync::{AtomicUsize, Ordering};
 
     static SEATS: Seats = Seats::new();
 
+    /// How many came too late for one.
+    static LATE: AtomicUsize = AtomicUsize::new(0);
+
     /// A thread's hold of its seat.
-    struct Hold(Option<usize>);
+    struct Hold(Seat);
+
+    impl Hold {
+        fn take() -> Self {
+            let late = || Seat::Shared(LATE.fetch_add(1, Ordering::Relaxed));
+            Self(SEATS.take().map_or_else(late, Seat::Own))
+        }
+    }
 
     impl Drop for Hold {
         fn drop(&mut self) {
-            if let Some(seat) = self.0 {
+            if let Seat::Own(seat) = self.0 {
                 SEATS.leave(seat);
             }
         }
     }
 
     thread_local! {
-        static HOLD: Hold = Hold(SEATS.take());
+        static HOLD: Hold = Hold::take();
     }
 
     /// The seat of this thread. One that is being torn down has none any more.
     #[inline]
     pub(crate) fn seat() -> Seat {
-        let own = HOLD.try_with(|hold| hold.0);
-        own.ok().flatten().map_or(Seat::Shared, Seat::Own)
+        HOLD.try_with(|hold| hold.0).unwrap_or(Seat::Shared(0))
     }
 }
 
@@ -94,7 +104,7 @@ mod of_thread {
     use super::Seat;
 
     loom::thread_local! {
-        static SEAT: Cell<Seat> = Cell::new(Seat::Shared);
+        static SEAT: Cell<Seat> = Cell::new(Seat::Shared(0));
     }
 
     pub(crate) fn seat() -> Seat {
@@ -131,6 +141,6 @@ mod tests {
         let mine = seat();
         assert_eq!(seat(), mine);
         let other = std::thread::spawn(seat).join().unwrap();
-        assert!(other != mine || mine == Seat::Shared);
+        assert!(other != mine);
     }
 }

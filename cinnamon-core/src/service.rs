@@ -51,18 +51,22 @@ impl ServiceTimes {
         }
     }
 
-    pub(crate) fn record(&mut self, nanos: u64) {
-        self.weights[bucket(nanos)] += 1.0;
-        self.samples += 1.0;
-        self.sum_ns += nanos as f64;
-        self.sum_ns_squared += (nanos as f64).powi(2);
+    /// Work took so long, and so did others that were not timed: `stands_for` in all. (Each counted once, a crowded lane, in
+    /// which all are timed, would outvote a calm one, in which one in sixteen is.)
+    pub(crate) fn record(&mut self, nanos: u64, stands_for: u64) {
+        let weight = stands_for as f64;
+        self.weights[bucket(nanos)] += weight;
+        self.samples += weight;
+        self.sum_ns += weight * nanos as f64;
+        self.sum_ns_squared += weight * (nanos as f64).powi(2);
         self.fresh += 1.0;
     }
 
     /// A slot came back that teaches nothing: its work failed, or was abandoned.
-    pub(crate) fn record_untaught(&mut self, nanos: u64) {
-        self.untaught += 1.0;
-        self.untaught_ns += nanos as f64;
+    pub(crate) fn record_untaught(&mut self, nanos: u64, stands_for: u64) {
+        let weight = stands_for as f64;
+        self.untaught += weight;
+        self.untaught_ns += weight * nanos as f64;
         self.untaught_fresh += 1.0;
     }
 
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn quantiles_of_an_even_spread() {
         let mut times = ServiceTimes::new();
-        (1..=1_000u64).for_each(|i| times.record(i * 1_000));
+        (1..=1_000u64).for_each(|i| times.record(i * 1_000, 1));
         let summary = times.roll(0.02);
         assert!((summary.mean_s - 500.5e-6).abs() < 1e-9, "{summary:?}");
         assert!((summary.p50_s / 500e-6 - 1.0).abs() < 0.05, "{summary:?}");
@@ -176,7 +180,7 @@ mod tests {
         let mut times = ServiceTimes::new();
         let mut second = |nanos: u64| {
             for _ in 0..50 {
-                (0..20).for_each(|_| times.record(nanos));
+                (0..20).for_each(|_| times.record(nanos, 1));
                 times.roll(0.02);
             }
             times.roll(3_600.0)
@@ -191,12 +195,12 @@ mod tests {
     fn slots_that_come_back_unfinished_give_a_scale_until_one_is_finished() {
         let mut times = ServiceTimes::new();
         for _ in 0..100 {
-            (0..20).for_each(|_| times.record_untaught(20_000_000));
+            (0..20).for_each(|_| times.record_untaught(20_000_000, 1));
             times.roll(0.02);
         }
         let summary = times.roll(0.02);
         assert!((summary.mean_s - 0.02).abs() < 1e-9, "{summary:?}");
-        times.record(5_000_000);
+        times.record(5_000_000, 1);
         assert!((times.roll(0.02).mean_s - 0.005).abs() < 1e-9);
     }
 

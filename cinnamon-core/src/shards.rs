@@ -18,9 +18,8 @@ const SHARED: usize = if cfg!(cinnamon_loom) { 2 } else { 8 };
 /// A model has few shards and levels: each counter is a state of its own there.
 const LEVELS: usize = if cfg!(cinnamon_loom) { 2 } else { PRIORITIES };
 
-/// A square is counted as this at most, so that the sum of a tick does not wrap; of costs above a million the scatter is beyond
-/// knowing anyway.
-const SQUARE_MAX: u64 = 1 << 40;
+/// A square is counted as this at most, that of a cost of 16 million: a thread's sum of a tick wraps after 65,000 such.
+const SQUARE_MAX: u64 = 1 << 48;
 
 /// Kinds of ends that are told apart.
 const ENDS: usize = 4;
@@ -130,7 +129,8 @@ impl Shards {
                 shard: self.shard(index),
                 index,
             }),
-            Seat::Shared => (SEATS..SEATS + SHARED).find_map(|index| {
+            Seat::Shared(first) => (0..SHARED).find_map(|next| {
+                let index = SEATS + (first + next) % SHARED;
                 let shard = self.shard(index);
                 // It is held for some nanoseconds, or as long as its thread has lost its core: not to be waited for.
                 let free =
@@ -150,20 +150,27 @@ impl Shards {
 }
 
 impl Counting<'_> {
-    /// A number that no other event of this lane has, nor one counted here before.
+    /// A number for the next event. Those of different shards do not run in step.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         let events = self.shard.events.load(Ordering::Relaxed);
-        // Sequences of different shards must not run in step.
-        events.wrapping_add((self.index as u64) << 20)
+        events.wrapping_add((self.index as u64) << 24)
     }
 
     /// Whether the next request is the one of two to the power of `bits` that is timed. Which these are has no rhythm that one of the
     /// caller's could keep step with.
     #[inline]
     pub(crate) fn is_timed(&self, bits: u32) -> bool {
-        let events = self.shard.events.load(Ordering::Relaxed);
-        mix64(events) & !(u64::MAX << bits) == 0
+        mix64(self.number()) & !(u64::MAX << bits) == 0
+    }
+
+    /// Whether the engine is to learn that work cost this and not what was thought: one in sixteen times, one in four where
+    /// it is off by more than a factor of two.
+    #[inline]
+    pub(crate) fn is_lesson(&self, thought: u32, cost: u32) -> bool {
+        let (less, more) = (thought.min(cost), thought.max(cost));
+        let bits = if more / 2 > less { 2 } else { 4 };
+        self.is_timed(bits)
     }
 
     /// Somebody went to the engine: the next one is another.
@@ -363,8 +370,11 @@ impl Tally {
             }
             any = true;
             let counters = shard.counters.iter().zip(&mut seen.counters);
-            for ((now, seen), sum) in counters.zip(&mut counted.counters) {
-                *sum = sum.wrapping_add(news(now, seen));
+            let mut started = false;
+            for (index, ((now, seen), sum)) in counters.zip(&mut counted.counters).enumerate() {
+                let news = news(now, seen);
+                *sum = sum.wrapping_add(news);
+                started |= index < REFUSED && news > 0;
             }
             let levels = shard.levels.iter().zip(&mut seen.levels);
             for (index, (now, seen)) in levels.enumerate() {
@@ -374,7 +384,8 @@ impl Tally {
                 }
             }
             let peak = shard.peak.load(Ordering::Relaxed);
-            if peak >> 32 == self.turn {
+            // Turns come round: only of one who has taken a slot since is the peak a new one.
+            if started && peak >> 32 == self.turn {
                 counted.in_use_peak = counted.in_use_peak.max(peak as u32);
             }
         }

@@ -73,7 +73,8 @@ impl SlotWord {
     /// Which share of requests is to go to the engine all the same, as a power of two; `None` when all are.
     #[inline]
     pub(crate) fn timed_bits(&self) -> Option<u32> {
-        let word = self.0.load(Ordering::Relaxed);
+        // Acquire: whoever sees it free sees the costs and the hash that were shown before.
+        let word = self.0.load(Ordering::Acquire);
         (word & HELD == 0).then_some((word >> TIMED_SHIFT & TIMED) as u32)
     }
 

@@ -274,12 +274,12 @@ impl Steering {
         self.distress.finished(outcome, 1);
     }
 
-    /// It held its slot for so long, which may be evidence of the service time.
-    pub(crate) fn held(&mut self, nanos: u64, outcome: Option<Outcome>) {
+    /// It held its slot for so long, which may be evidence of the service time; so did others for whom it stands.
+    pub(crate) fn held(&mut self, nanos: u64, outcome: Option<Outcome>, stands_for: u64) {
         if outcome.is_some_and(Outcome::teaches) {
-            self.service.record(nanos);
+            self.service.record(nanos, stands_for);
         } else {
-            self.service.record_untaught(nanos);
+            self.service.record_untaught(nanos, stands_for);
         }
     }
 

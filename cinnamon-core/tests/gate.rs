@@ -103,6 +103,33 @@ fn what_is_refused_before_the_lock_is_what_the_engine_would_refuse() {
     assert_conserved(&after);
 }
 
+/// Where the threshold lies inside a tier, keyless work of it is cut in the same proportion as keyed work, once.
+#[test]
+fn keyless_work_is_cut_in_proportion_and_not_twice() {
+    let (_controller, lane, _) = held(Settings::one_lane("main", 64));
+    let levels = lane.snapshot().threshold_levels;
+    let tier = Tier::ALL[(levels / 128.0) as usize];
+    let share = (levels / 128.0).fract();
+    assert!((0.05..0.95).contains(&share), "{levels}");
+    let before = lane.snapshot();
+    let mut ran = 0;
+    for n in 0..3_000 {
+        // Something else in between, which the gate refuses.
+        if tier < Tier::T5 && n % 3 == 0 {
+            assert!(lane.try_admit(&Request::new(Tier::T5)).is_err());
+        }
+        if let Ok(permit) = lane.try_admit(&Request::new(tier)) {
+            ran += 1;
+            permit.finish(Completion::success());
+        }
+    }
+    let let_in = f64::from(ran) / 3_000.0;
+    assert!((let_in - share).abs() < 0.03, "{let_in} for {share}");
+    let after = lane.snapshot();
+    assert!(after.offered - before.offered >= 3_000);
+    assert_conserved(&after);
+}
+
 #[test]
 fn where_more_than_the_threshold_counts_everybody_is_judged_by_the_engine() {
     let (controller, lane, clock) = held(Settings::one_lane("main", 64));

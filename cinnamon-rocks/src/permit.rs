@@ -101,11 +101,11 @@ impl StorePermit {
         Self { permit, offered_at }
     }
 
-    /// When it was asked for; when it was admitted, where that is not known. `None` where nobody looked at the clock: see
-    /// [`OwnedPermit::started_at`].
+    /// When it was asked for. `None` where nothing was promised for what it is for, and of a plain permit of the lane: nobody
+    /// knows how long that was waited for, and most of a busy lane are not timed at all.
     #[must_use]
-    pub fn offered_at(&self) -> Option<Instant> {
-        self.offered_at.or_else(|| self.permit.started_at())
+    pub const fn offered_at(&self) -> Option<Instant> {
+        self.offered_at
     }
 
     /// See [`OwnedPermit::finish`]. Work that the store did not do has no promise, so it does not count in
@@ -116,7 +116,9 @@ impl StorePermit {
 
     /// See [`OwnedPermit::nested`]. What is done with it counts in [`Store::utilisation`] as a call of its own, from now.
     pub fn nested(&self) -> Self {
-        self.permit.nested().into()
+        let permit = self.permit.nested();
+        let now = permit.started_at();
+        Self::new(permit, now)
     }
 }
 

@@ -165,8 +165,8 @@ impl Ledger {
         promised.then(|| self.clock.now())
     }
 
-    /// A call that was let in ended; `since` is its offer. Of one with a plain permit of the lane that may not be known; then
-    /// nothing can be said of it.
+    /// A call that was let in ended; `since` is its offer. Of one with a plain permit of the lane that is not known; then all
+    /// that can be said of it is whether the store had room.
     pub(crate) fn ended(
         &self,
         touched: Touched,
@@ -174,11 +174,14 @@ impl Ledger {
         since: Option<Instant>,
         served: Served,
     ) {
-        let Some(since) = since else { return };
+        if since.is_none() && matches!(served, Served::Done) {
+            return;
+        }
         let mut promises = self.promises(touched, reads).peekable();
         if promises.peek().is_some() {
             let now = self.clock.now();
-            promises.for_each(|promise| promise.ended(now, now.since(since), served));
+            let residence = now.since(since.unwrap_or(now));
+            promises.for_each(|promise| promise.ended(now, residence, served));
         }
     }
 

@@ -172,7 +172,7 @@ impl Shared {
         for (i, lane) in self.lanes.iter().enumerate() {
             let (cap, ends_at) = control.overrides.cap(lane.name());
             control.caps[i] = cap;
-            lane.with_wakers(Some(now), wakers, |engine, _, now| {
+            lane.with_counts(Some(now), wakers, |engine, _, now| {
                 engine.set_tenant_rules(&rules);
                 engine.set_cap(now, cap, ends_at);
             });

@@ -21,7 +21,7 @@ impl Shared {
                 ..LaneView::default()
             };
             // Of a lane that has failed nothing is known.
-            lane.with_wakers(None, &mut wakers, |engine, _, _| engine.show(&mut view));
+            lane.with_counts(None, &mut wakers, |engine, _, _| engine.show(&mut view));
             view
         };
         let lanes = self.lanes.iter().zip(&config.lanes).map(lane).collect();

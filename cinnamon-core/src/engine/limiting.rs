@@ -122,23 +122,31 @@ impl Slotting {
     }
 
     /// Work of which the time was taken is done.
-    pub(super) fn held(&mut self, started_at: Instant, held_ns: u64, outcome: Option<Outcome>) {
+    pub(super) fn held(
+        &mut self,
+        started_at: Instant,
+        held_ns: u64,
+        outcome: Option<Outcome>,
+        stands_for: u64,
+    ) {
         if self.limiter.is_none() || !outcome.is_some_and(Outcome::teaches) {
             return;
         }
         let seen = &mut self.seen;
         let held_s = held_ns as f64 * 1e-9;
-        seen.timed += 1;
-        seen.service_sum_s += held_s;
-        seen.service_squares_s2 += held_s * held_s;
-        seen.service_least_s = if seen.timed == 1 {
+        let weight = stands_for as f64;
+        seen.samples += 1;
+        seen.timed += stands_for;
+        seen.service_sum_s += weight * held_s;
+        seen.service_squares_s2 += weight * held_s * held_s;
+        seen.service_least_s = if seen.samples == 1 {
             held_s
         } else {
             seen.service_least_s.min(held_s)
         };
         if started_at >= self.since {
-            seen.fresh += 1;
-            seen.fresh_sum_s += held_s;
+            seen.fresh += stands_for;
+            seen.fresh_sum_s += weight * held_s;
         }
     }
 

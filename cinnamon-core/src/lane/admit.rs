@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::Lane;
+use super::{Decided, Lane};
 use crate::effects::{Offered, Ticket};
 use crate::observer::OfferAnswer;
 use crate::permit::{OwnedPermit, Permit};
@@ -42,14 +42,7 @@ impl Pending {
     }
 
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
-        if let Some(timed_bits) = lane.core().slots.timed_bits() {
-            if let Some(ticket) = lane.run_free(request, timed_bits) {
-                return Poll::Ready(Ok(ticket));
-            }
-        } else if let Some(rejected) = lane.refuse_at_gate(request) {
-            return Poll::Ready(Err(rejected));
-        }
-        let offered = lane.with(|engine, waiters, now| {
+        let decided = lane.decide(request, |engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));
             let token = match offered {
                 Offered::Waiting(id) => Some(waiters.wait(id)),
@@ -58,6 +51,10 @@ impl Pending {
             let waits = token.is_some() || engine.waits_in_shadow();
             (offered, token, waits.then(|| engine.next_wakeup()))
         });
+        let (offered, stands_for_bits) = match decided {
+            Decided::Before(answer) => return Poll::Ready(answer),
+            Decided::ByEngine(offered, stands_for_bits) => (offered, stands_for_bits),
+        };
         if let Some((offered, token, wakeup)) = &offered {
             if let Some(token) = *token {
                 *self = Self::Waiting(*request, token);
@@ -68,7 +65,10 @@ impl Pending {
             lane.tell_offer(request, OfferAnswer::of(offered));
         }
         match offered {
-            Some((Offered::Admitted(ticket), ..)) => Poll::Ready(Ok(ticket)),
+            Some((Offered::Admitted(ticket), ..)) => Poll::Ready(Ok(Ticket {
+                stands_for_bits,
+                ..ticket
+            })),
             Some((Offered::Rejected(rejected), ..)) => Poll::Ready(Err(rejected)),
             Some((Offered::Waiting(_), ..)) => Poll::Pending,
             None => Poll::Ready(lane.past_the_engine(request)),

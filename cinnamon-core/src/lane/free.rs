@@ -18,27 +18,29 @@ use crate::request::Request;
 use crate::verdict::AdmitKind;
 
 impl Lane {
-    /// A slot for one about whom the engine need not be asked.
+    /// A slot for one about whom the engine need not be asked; else for how many it stands there, as a power of two.
     #[inline]
-    pub(super) fn run_free(&self, request: &Request, timed_bits: u32) -> Option<Ticket> {
+    pub(super) fn run_free(&self, request: &Request, timed_bits: u32) -> Result<Ticket, u8> {
+        const FOR_ITSELF: u8 = 0;
         let core = self.core();
-        let counting = core.shards.mine()?;
+        let observed = !self.shared.observers().is_empty();
+        let mut now = Instant::FAR_FUTURE;
+        if observed || !request.is_plain() {
+            // Before anything is taken: it is the embedder's code.
+            now = self.shared.read_clock().ok_or(FOR_ITSELF)?;
+            if request.deadline_at(now).is_some_and(|at| at <= now) {
+                return Err(FOR_ITSELF);
+            }
+        }
+        let counting = core.shards.mine().ok_or(FOR_ITSELF)?;
         if counting.is_timed(timed_bits) {
             counting.passed_on();
-            return None;
+            return Err(timed_bits as u8);
         }
-        let rank = core.gate.rank(request, counting.number())?;
+        let rank = core.gate.rank(request, counting.number());
+        let rank = rank.ok_or(FOR_ITSELF)?;
         let cost = core.gate.cost(request);
-        let observed = !self.shared.observers().is_empty();
-        let now = if observed || !request.is_plain() {
-            self.shared.read_clock()?
-        } else {
-            Instant::FAR_FUTURE
-        };
-        if !request.is_plain() && request.deadline_at(now).is_some_and(|at| at <= now) {
-            return None;
-        }
-        let slot = core.slots.take()?;
+        let slot = core.slots.take().ok_or(FOR_ITSELF)?;
         counting.started(rank, cost, request.attempt > 0, slot);
         drop(counting);
         let ticket = Ticket {
@@ -55,29 +57,52 @@ impl Lane {
         if observed {
             self.tell_offer(request, OfferAnswer::Runs);
         }
-        Some(ticket)
+        Ok(ticket)
     }
 
-    /// Gives back a slot that was had without the engine, if it is not to know of that either.
+    /// Gives back a slot that was had without the engine.
     #[inline]
-    pub(super) fn finish_free(&self, ticket: &Ticket, done: Option<Completion>) -> bool {
+    pub(super) fn finish_free(&self, ticket: &Ticket, done: Option<Completion>) -> Back {
         let core = self.core();
         if !core.slots.is_free() {
-            return false;
+            return Back::Held;
+        }
+        let mut now = Instant::FAR_FUTURE;
+        if !self.shared.observers().is_empty() {
+            match self.shared.read_clock() {
+                Some(read) => now = read,
+                None => return Back::ByEngine,
+            }
         }
         let Some(counting) = core.shards.mine() else {
-            return false;
+            return Back::ByEngine;
         };
+        if let Some(cost) = done.and_then(|done| done.cost)
+            && counting.is_lesson(ticket.cost, cost)
+        {
+            counting.passed_on();
+            return Back::ByEngine;
+        }
         if !core.slots.give_back() {
-            return false;
+            return Back::Held;
         }
         let tier = ticket.rank.priority().tier();
         counting.ended(tier, ticket.cost, done.map(|done| done.outcome));
         drop(counting);
-        if !self.shared.observers().is_empty() {
-            let now = self.shared.read_clock().unwrap_or_default();
+        if now != Instant::FAR_FUTURE {
             self.tell_finish(now.since(ticket.started_at), ticket, done);
         }
-        true
+        Back::Free
     }
+}
+
+/// How a slot that was had without the engine comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Back {
+    /// It did.
+    Free,
+    /// The engine holds the slots at this moment.
+    Held,
+    /// The engine is to know of it.
+    ByEngine,
 }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::auto::STRETCH_EVENTS;
+use super::auto::{SAMPLES_SHARE, STRETCH_EVENTS};
 use super::trial::Stretch;
 
 /// So many stretches with the present number are compared with. Once a number was settled on, so many must be full
@@ -120,8 +120,8 @@ impl Evidence {
 
     /// How much service times scatter.
     fn note_shape(&mut self, stretch: &Stretch) {
-        let events = stretch.timed;
-        let scatter = events * stretch.squares_s2 / (stretch.sum_s * stretch.sum_s) - 1.0;
+        let events = stretch.samples;
+        let scatter = stretch.timed * stretch.squares_s2 / (stretch.sum_s * stretch.sum_s) - 1.0;
         if scatter.is_finite() {
             self.shape_events = (self.shape_events + events).min(SCATTER_EVENTS);
             self.shape += events / self.shape_events * (scatter - self.shape);
@@ -183,7 +183,7 @@ impl Evidence {
         let mut roomy = Stretch::default();
         for past in &self.spare {
             // One that was short for how wild the store turned out to be is no measure of it.
-            let enough = past.timed >= 0.5 * STRETCH_EVENTS * self.scatter;
+            let enough = past.samples >= SAMPLES_SHARE * STRETCH_EVENTS * self.scatter;
             if enough && past.in_use() <= roomy_share * in_use {
                 roomy.add(past);
             }
@@ -192,7 +192,7 @@ impl Evidence {
             return None;
         }
         let longer = (stretch.service_s() / roomy.service_s()).ln();
-        let error = (self.scatter * (1.0 / stretch.timed + 1.0 / roomy.timed)).sqrt();
+        let error = (self.scatter * (1.0 / stretch.samples + 1.0 / roomy.samples)).sqrt();
         longer.is_finite().then_some((longer, error))
     }
 }

@@ -46,6 +46,7 @@ pub(super) struct Stretch {
     pub(super) fresh: f64,
     pub(super) fresh_sum_s: f64,
     pub(super) timed: f64,
+    pub(super) samples: f64,
     pub(super) sum_s: f64,
     pub(super) squares_s2: f64,
     pub(super) peak: u32,
@@ -67,6 +68,7 @@ impl Stretch {
         self.fresh += seen.fresh as f64;
         self.fresh_sum_s += seen.fresh_sum_s;
         self.timed += seen.timed as f64;
+        self.samples += seen.samples as f64;
         self.sum_s += seen.service_sum_s;
         self.squares_s2 += seen.service_squares_s2;
         self.peak = self.peak.max(seen.in_use_peak);
@@ -85,6 +87,7 @@ impl Stretch {
         self.fresh += other.fresh;
         self.fresh_sum_s += other.fresh_sum_s;
         self.timed += other.timed;
+        self.samples += other.samples;
         self.sum_s += other.sum_s;
         self.squares_s2 += other.squares_s2;
         self.peak = self.peak.max(other.peak);
