@@ -103,6 +103,33 @@ mod tests {
             "`phases[0].capacity` is 0 but must be between 0.000001 and 1000000"
         );
         assert!(scenario(Phase::new("nan", 1.0, f64::NAN)).check().is_err());
+        for wrong in [f64::NAN, -1.0, f64::INFINITY] {
+            let hot = scenario(Phase::new("hot", 1.0, 0.5).hot(wrong)).check();
+            let hot = hot.unwrap_err().to_string();
+            assert!(hot.starts_with("`phases[0].hot` is"), "{hot}");
+            let tenants = scenario(Phase::new("tenants", 1.0, 0.5).tenants(&[1.0, wrong]));
+            let tenants = tenants.check().unwrap_err().to_string();
+            assert!(
+                tenants.starts_with("`phases[0].tenants[1]` is"),
+                "{tenants}"
+            );
+        }
+        // As many classes as an index can tell apart, and one more.
+        let mut many = scenario(Phase::new("many", 1.0, 0.5));
+        let class = Work {
+            share: 1.0,
+            times: 1.0,
+            tell: Tell::Nothing,
+            ends: Ends::Success,
+        };
+        many.service.work = vec![class; 1 << 16];
+        many.bursts = vec![Burst {
+            at_s: 0.0,
+            requests: 1,
+            within_s: 0.0,
+            class: Some(u16::MAX),
+        }];
+        assert_eq!(many.check(), Ok(()));
         let (report, _) = run(&scenario(Phase::new("silence", 5.0, 0.0)));
         assert_eq!(report.phases[0].offers(), 0);
         let after = report.phases[1].offers();

@@ -453,8 +453,8 @@ impl Scenario {
                 10_000_000,
             )?;
             if let Some(class) = burst.class {
-                let classes = self.service.work.len().max(1) as u16;
-                within(&format!("bursts[{i}].class"), class, 0, classes - 1)?;
+                let last = self.service.work.len().saturating_sub(1);
+                within(&format!("bursts[{i}].class"), usize::from(class), 0, last)?;
             }
             within(
                 &format!("bursts[{i}].within_s"),
@@ -507,6 +507,10 @@ impl Scenario {
                 1e6,
             )?;
             within(&format!("phases[{i}].low_tiers"), phase.low_tiers, 0.0, 1e6)?;
+            within(&format!("phases[{i}].hot"), phase.hot, 0.0, 1e6)?;
+            for (j, &times) in phase.tenants.iter().enumerate() {
+                within(&format!("phases[{i}].tenants[{j}]"), times, 0.0, 1e6)?;
+            }
             if let Some(mix) = &phase.mix {
                 check_mix(&format!("phases[{i}].mix"), mix)?;
             }
