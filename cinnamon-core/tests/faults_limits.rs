@@ -247,6 +247,9 @@ fn bug_22_a_tick_without_a_sample_changes_nothing() {
             drop(lane.try_admit(&T1).expect("idle"));
         }
         steady("all cancelled");
+        // Nothing of that has poisoned what comes after.
+        saturated(&controller, &lane, &clock, (20, 10));
+        assert!(lane.snapshot().limit >= 8, "{rule:?}");
     }
 }
 
@@ -387,25 +390,36 @@ fn bug_30_fast_failures_and_cancelled_work_move_no_limit() {
     for rule in RULES {
         let run = |failing: bool| {
             let (controller, lane, clock) = found(rule, 8);
-            for n in 0..20_000u64 {
-                let permit = lane.try_admit(&T1.key(n)).expect("one at a time");
-                clock.advance(Duration::from_millis(2));
-                permit.finish(Completion::success());
-                if failing && n % 20 == 0 {
-                    let invalid = lane.try_admit(&T1.key(n)).expect("one at a time");
+            let mut limits = Vec::new();
+            for _ in 0..5_000 {
+                for _ in 0..if failing { 3 } else { 0 } {
+                    let invalid = lane.try_admit(&T1).expect("nothing runs");
                     invalid.finish(Completion::new(Outcome::Failure));
-                    drop(lane.try_admit(&T1.key(n)).expect("one at a time"));
-                    let unsaid = lane.try_admit(&T1.key(n)).expect("one at a time");
+                    drop(lane.try_admit(&T1).expect("nothing runs"));
+                    let unsaid = lane.try_admit(&T1).expect("nothing runs");
                     unsaid.finish(Completion::new(Outcome::Ignored));
                 }
-                if n % 5 == 0 {
-                    controller.tick(clock.now());
+                // As many as there are slots, 2 ms each for the first eight of them: a knee.
+                let slots = lane.snapshot().limit;
+                let running: Vec<_> = (0..slots)
+                    .map(|_| lane.try_admit(&T1).expect("a slot is free"))
+                    .collect();
+                clock.advance(Duration::from_micros(250 * running.len().max(8) as u64));
+                for permit in running {
+                    permit.finish(Completion::success());
                 }
+                controller.tick(clock.now());
+                limits.push(lane.snapshot().limit);
             }
             let lane = lane.snapshot();
-            (lane.limit, lane.service_mean_s, lane.service_p50_s)
+            (limits, lane.service_mean_s, lane.service_p50_s)
         };
-        assert_eq!(run(true), run(false), "{rule:?}");
+        let (with, without) = (run(true), run(false));
+        assert!(
+            without.0.iter().any(|&limit| limit != 8),
+            "{rule:?}: it moves"
+        );
+        assert!(with == without, "{rule:?}");
     }
 }
 
