@@ -9,15 +9,15 @@
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::{
     Clock, Completion, Config, Controller, Instant, LaneSettings, ManualClock, Mode, Outcome,
-    Reason, Request, Settings, Tenant, TenantSettings, TenantSnapshot, Tier, TierBudget,
+    Reason, Request, Settings, Tenant, TenantSettings, TenantSnapshot, Tier, TierBudget, Verdict,
 };
 use support::*;
 
@@ -290,7 +290,7 @@ fn bug_72_the_limit_holds_for_any_number_of_threads() {
                 let (lane, running, peak, start) = (&lane, &running, &peak, &start);
                 scope.spawn(move || {
                     start.wait();
-                    for n in 0..4_000 / threads {
+                    for n in 0..1_200 / threads {
                         // By the fast way, by the queue, and owned.
                         let admitted = match (thread + n) % 3 {
                             0 => lane.try_admit(&T1).map(|permit| permit.into_owned()),
@@ -353,7 +353,6 @@ fn bug_11_shares_and_costs_let_no_more_run_than_there_are_slots() {
 #[test]
 fn bug_05_panics_of_everything_that_is_plugged_in_at_once_lose_no_slot() {
     use cinnamon_core::{FinishEvent, Limiter, Observer, OfferEvent, SlotUse, Wanted};
-    use std::sync::Arc;
     use support::plugins::Made;
     #[derive(Debug)]
     struct Bomb;
@@ -410,4 +409,95 @@ fn bug_05_panics_of_everything_that_is_plugged_in_at_once_lose_no_slot() {
 
 fn plugins() -> Config {
     support::plugins::config()
+}
+
+/// Farfetch/loadshedding#22 and #19 once more: refusals by the gate, by a cap and by an operator.
+#[test]
+fn bug_12_a_thousand_refusals_by_gate_cap_and_override_leave_every_gauge_at_zero() {
+    let mut settings = Settings::one_lane("main", 4);
+    settings.tenants = vec![TenantSettings::new("#1").cap(1)];
+    let (controller, lane, clock) = manual_with(settings);
+    let shed = "shed t4 for 10m".parse().expect("a line");
+    controller.set_override(shed).expect("in bounds");
+    let off = "tenant 2 shed t1 for 10m".parse().expect("a line");
+    controller.set_override(off).expect("in bounds");
+    controller.tick(clock.now());
+    let held = lane.try_admit(&of(A)).expect("free");
+    let (_, waker) = CountingWaker::new();
+    for key in 0..1_000 {
+        let least = Request::new(Tier::T5).key(key).bytes(100).cost(7);
+        for (request, reason) in [
+            (least, Reason::Shed),
+            (of(A).key(key).bytes(100), Reason::Capped),
+            (of(B).key(key).bytes(100), Reason::Capped),
+        ] {
+            let tried = lane.try_admit(&request).map(drop);
+            assert_eq!(tried.expect_err("refused").reason(), reason);
+            let waits = lane.admit(&request).poll_admit(&waker).map_ok(drop);
+            assert!(matches!(waits, Poll::Ready(Err(r)) if r.reason() == reason));
+        }
+        assert_conserved(&lane.snapshot());
+    }
+    held.finish(Completion::success());
+    assert_at_rest(&lane.snapshot());
+    let refused = |reason| lane.snapshot().verdicts.total(Verdict::Refuse(reason));
+    assert_eq!(
+        (refused(Reason::Shed), refused(Reason::Capped)),
+        (2_000, 4_000)
+    );
+    let of_a = figures(&controller, A);
+    assert_eq!((of_a.running, of_a.waiting), (0, 0));
+}
+
+/// boinkor-net/governor#299, chatmail/filtermail#166, n0-computer/iroh#4295: cores whose counters differ, and requests
+/// refused at random for it.
+#[test]
+fn bug_70_a_clock_that_differs_between_threads_or_stands_still_refuses_nobody() {
+    #[derive(Debug, Default)]
+    struct Uneven(AtomicU64);
+    impl Clock for Uneven {
+        fn now(&self) -> Instant {
+            // A microsecond a call, and up to a second behind.
+            let calls = self.0.fetch_add(1, Ordering::Relaxed);
+            let behind = calls.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000;
+            Instant::from_nanos(2_000_000_000 + calls * 1_000 - behind)
+        }
+    }
+    let config = Config::new(Settings::one_lane("main", 8)).expect("in bounds");
+    let controller = Controller::builder(config)
+        .build_manual(Arc::new(Uneven::default()))
+        .expect("no signals");
+    let lane = controller.lane("main").expect("it was configured");
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for n in 0..2_000u64 {
+                    let patient = T1.key(n).max_wait(Duration::from_secs(3_600));
+                    let permit = lane
+                        .try_admit(&patient)
+                        .expect("as many as there are slots");
+                    permit.finish(Completion::success());
+                    if n % 50 == 0 {
+                        controller.tick(controller.clock().now());
+                    }
+                }
+            });
+        }
+    });
+    assert_at_rest(&lane.snapshot());
+    assert_eq!(lane.snapshot().verdicts.refused(), 0);
+    assert!(!controller.snapshot().failed);
+
+    // Time stands still: who waits has the slot when it is free, and ticks are harmless.
+    let (controller, lane, clock) = manual(1);
+    for n in 0..1_000u64 {
+        let (_, waker) = CountingWaker::new();
+        let held = lane.try_admit(&T1.key(n)).expect("free");
+        let mut waits = lane.admit(&T1.key(n).time_left(Duration::from_nanos(1)));
+        assert!(waits.poll_admit(&waker).is_pending());
+        controller.tick(clock.now());
+        held.finish(Completion::success());
+        assert!(matches!(waits.poll_admit(&waker), Poll::Ready(Ok(_))));
+    }
+    assert_at_rest(&lane.snapshot());
 }
