@@ -8,7 +8,7 @@ ROCKS_PACKAGES := -p cinnamon-rocks -p cinnamon-lab -p cinnamon-examples
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup rocksdb demo sim alerts test lint docs bench
+.PHONY: help setup rocksdb demo sim alerts test lint docs bench fuzz miri
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,3 +45,9 @@ docs: setup ## build the API documentation and the book
 
 bench: ## measure the speed beside others, into docs/performance.md; needs no RocksDB
 	@tools/bench.sh
+
+fuzz: setup ## mutate what operators write, CINNAMON_FUZZ_SECONDS a parser (60); needs no RocksDB
+	@tools/fuzz.sh
+
+miri: ## unit tests of the core under Miri, where nightly Rust has it; takes half an hour
+	@tools/miri.sh

@@ -28,6 +28,7 @@ advisories() {
 }
 
 check "formatting" tools/cargo.sh fmt --all --check
+check "formatting, fuzz" tools/cargo.sh fmt --manifest-path fuzz/Cargo.toml --check
 check "clippy" clippy --all-targets --all-features
 check "clippy, no features" clippy -p cinnamon-core -p cinnamon-signals --no-default-features
 check "clippy, lab without RocksDB" clippy -p cinnamon-lab --no-default-features --all-targets
