@@ -308,7 +308,11 @@ fn bug_48_what_the_gate_sheds_never_enters_the_queue() {
     assert!(before.engaged && before.waiting > 0, "{before:#?}");
     let (counter, waker) = CountingWaker::new();
     for key in 0..1_000 {
-        let least = Request::new(Tier::T5).key(key).bytes(1_000);
+        let mut least = Request::new(Tier::T5).key(key).bytes(1_000);
+        if key % 2 == 0 {
+            // With a deadline it is for the engine to judge.
+            least = least.time_left(Duration::from_secs(60));
+        }
         let Poll::Ready(Err(rejected)) = store.lane.admit(&least).poll_admit(&waker) else {
             panic!("it is not asked to wait");
         };
