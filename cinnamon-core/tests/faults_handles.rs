@@ -98,6 +98,8 @@ fn bug_07_finishing_frees_the_slot_however_long_the_response_is_kept() {
     clock.advance(Duration::from_secs(10));
     assert_eq!(lane.snapshot().in_use, 1);
     drop(tied);
+    clock.advance(Duration::from_millis(10));
+    controller.tick(clock.now());
     assert_at_rest(&lane.snapshot());
     assert_eq!(lane.snapshot().service_mean_s, teaches);
     assert_eq!(kept.iter().map(|it| it.body.len()).sum::<usize>(), 6_400);
