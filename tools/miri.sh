@@ -24,10 +24,12 @@ cargo +nightly miri --version >/dev/null 2>&1 || missing "nightly Rust has no Mi
 
 # Modules without simulations, by the beginning of their tests' names.
 modules=(clock codel config control event explain gate histogram overrides pid priority queue request retry sentinel service
-    tenants throttle verdict wheel engine::shares limiter)
+    tenants throttle verdict wheel engine::shares limiter::tests)
 filters=("${modules[@]/%/::}")
 if [ "$#" -gt 0 ]; then filters=("$@"); fi
 
+# A few cases of what is drawn at random.
+export PROPTEST_CASES="${PROPTEST_CASES:-4}"
 # Files and the time of day are read by some tests: of the world, not of Miri's own.
 export MIRIFLAGS="${MIRIFLAGS:--Zmiri-disable-isolation}"
 export CARGO_TARGET_DIR="$CARGO_TARGET_DIR/miri"

@@ -333,6 +333,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "counts a hundred thousand keys")]
     fn an_epoch_step_moves_one_key_in_128_to_the_neighbour_cohort() {
         let (before, after) = (KeyHash::new(1, 10), KeyHash::new(1, 11));
         let keys = 100_000;
@@ -353,6 +354,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "counts a hundred thousand keys")]
     fn cohorts_are_even_for_keys_and_for_keyless_work() {
         let hash = KeyHash::new(99, 0);
         let mut keyed = [0u32; COHORTS];

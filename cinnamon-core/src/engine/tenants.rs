@@ -349,6 +349,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "ten seconds of load")]
     fn what_exceeds_a_budget_runs_one_tier_lower() {
         let rule = TenantSettings::new("*")
             .budget(TierBudget::per_s(Tier::T0, 10.0))
@@ -368,6 +369,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "ten seconds of load")]
     fn a_share_is_of_what_the_lane_can_serve_and_unknown_that_bounds_nobody() {
         let rule = TenantSettings::new("*").budget(TierBudget::share(Tier::T1, 0.1));
         let mut tenants = tenants(vec![rule]);
