@@ -143,9 +143,10 @@ fn bucket(nanos: u64) -> usize {
 
 /// Nanoseconds at which bucket `i` begins.
 fn lower_bound(i: usize) -> f64 {
-    let exponent = (i >> SUB_BITS) as i32 + LOWEST_BITS as i32;
+    let exponent = (i >> SUB_BITS) as u32 + LOWEST_BITS;
     let sub = (i & ((1 << SUB_BITS) - 1)) as f64;
-    2f64.powi(exponent) * (1.0 + sub / f64::from(1 << SUB_BITS))
+    // Not `powi`, whose last bits are the platform's affair: a time would lie outside of its own bucket.
+    (1u64 << exponent) as f64 * (1.0 + sub / f64::from(1 << SUB_BITS))
 }
 
 #[cfg(test)]
