@@ -403,6 +403,7 @@ mod tests {
     proptest! {
         /// The queue against an obvious model: a vector searched from end to end.
         #[test]
+        #[cfg_attr(miri, ignore = "so is its model, for each of thousands of steps")]
         fn behaves_like_a_list_searched_end_to_end(ops in proptest::collection::vec(op(), 1..200)) {
             let mut queue = Queue::new();
             let mut model: Vec<(WaiterId, Entry)> = Vec::new();
