@@ -24,7 +24,7 @@ cargo +nightly miri --version >/dev/null 2>&1 || missing "nightly Rust has no Mi
 
 # Modules without simulations, by the beginning of their tests' names.
 modules=(clock codel config control event explain gate histogram overrides pid priority queue request retry sentinel service
-    tenants throttle verdict wheel engine::shares limiter::tests)
+    tenants verdict wheel engine::shares limiter::tests)
 filters=("${modules[@]/%/::}")
 if [ "$#" -gt 0 ]; then filters=("$@"); fi
 

@@ -151,7 +151,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "seconds of load")]
     fn a_culprit_runs_at_its_rate_and_its_best_work_first() {
         let throttle = Throttle::new(Who::Key(1), 0, 1, 100.0);
         // Fifty a second, and the seventh of a second that may come at once.
