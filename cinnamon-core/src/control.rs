@@ -406,11 +406,11 @@ impl Shared {
             self.ticks_late.fetch_add(1, Ordering::Relaxed);
         }
         let dt_s = now.nanos_since(control.last_tick) as f64 * 1e-9;
-        let last_tick = std::mem::replace(&mut control.last_tick, now);
+        control.last_tick = now;
         if let Some(config) = lock(&self.next_config).take() {
             self.put_in_force(control, config, now, wakers);
         }
-        self.expire_overrides(control, now, last_tick, wakers);
+        self.expire_overrides(control, now, wakers);
         for (index, slot) in self.sampling.slots.iter().enumerate() {
             if let Some((at, mail)) = slot.take_mail() {
                 control.selector.read(index, now, at, mail);

@@ -196,6 +196,8 @@ pub(crate) struct TenantRule {
 #[derive(Debug, Default)]
 pub(crate) struct Overrides {
     active: Vec<Active>,
+    /// What the clock read last.
+    read_at: Instant,
 }
 
 impl Overrides {
@@ -236,10 +238,17 @@ impl Overrides {
         ended.len() > before
     }
 
-    /// The clock was set back by so much: what was to end then ends as much sooner.
-    pub(crate) fn set_back(&mut self, nanos: u64) {
+    /// What the clock read last.
+    pub(crate) const fn read_at(&self) -> Instant {
+        self.read_at
+    }
+
+    /// The clock reads `now`. If it was set back since it was read last, what is in force ends as much sooner.
+    pub(crate) fn read(&mut self, now: Instant) {
+        let back_ns = self.read_at.nanos_since(now);
+        self.read_at = now;
         for active in &mut self.active {
-            let ends_ns = active.ends_at.as_nanos().saturating_sub(nanos);
+            let ends_ns = active.ends_at.as_nanos().saturating_sub(back_ns);
             active.ends_at = Instant::from_nanos(ends_ns);
         }
     }
@@ -398,7 +407,8 @@ mod tests {
         put(&mut overrides, 10_000, "shed t4 for 60s");
         let mut ended = Vec::new();
         // After 59 s it goes back to 5 s.
-        overrides.set_back((10_059 - 5) * 1_000_000_000);
+        overrides.read(at(10_059));
+        overrides.read(at(5));
         assert!(!overrides.expire(at(5), &mut ended));
         assert!(overrides.expire(at(6), &mut ended));
     }

@@ -14,8 +14,9 @@ use cinnamon_core::simulation::{
     Arrivals, Clients, Phase, PhaseReport, Scenario, Service, Shape, VirtualController,
 };
 use cinnamon_core::{
-    AdmitOwned, Clock, Completion, Config, Controller, HealthState, Instant, Lane, LaneSnapshot,
-    ManualClock, OwnedPermit, Reason, Request, Settings, Tier,
+    Action, AdmitOwned, Clock, Completion, Config, Controller, HealthState, Instant, Lane,
+    LaneSnapshot, ManualClock, Override, OwnedPermit, Reason, Request, Settings, Target, Tenant,
+    Tier,
 };
 use support::*;
 
@@ -436,4 +437,50 @@ fn calm_leaves_nothing_in_the_integral() {
         ..Scenario::default()
     });
     assert!(lane.i > -0.05, "{lane:#?}");
+}
+
+/// Set while the clock was an hour ahead, and put right before the next tick: an override of two seconds held the gate
+/// for that hour.
+#[test]
+fn an_override_set_before_the_clock_is_set_back_ends_in_its_time() {
+    let (controller, lane, clock) = manual(4);
+    controller.tick(clock.now());
+    clock.advance(Duration::from_secs(3_600));
+    let shed = Action::Shed(Tier::T1);
+    let what = Override::new(Target::Controller, shed, Duration::from_secs(2));
+    controller.set_override(what).unwrap();
+    clock.set(Instant::from_nanos(2_000_000_000));
+    controller.tick(clock.now());
+    assert!(lane.try_admit(&T1).is_err());
+    clock.advance(Duration::from_millis(1_990));
+    controller.tick(clock.now());
+    assert!(lane.try_admit(&T1).is_err(), "nor is it shorter");
+    clock.advance(Duration::from_millis(10));
+    controller.tick(clock.now());
+    assert_eq!(controller.snapshot().overrides, []);
+    lane.try_admit(&T1).unwrap().finish(Completion::success());
+}
+
+/// The end of a tenant's override was put into the time of a lane that had not seen the clock being set back, and so was
+/// over before it began.
+#[test]
+fn a_tenants_override_holds_although_the_clock_was_just_set_back() {
+    let (controller, lane, clock) = manual(4);
+    clock.advance(Duration::from_secs(100));
+    lane.try_admit(&T1).unwrap().finish(Completion::success());
+    clock.set(Instant::from_nanos(50_000_000_000));
+    let target = Target::Tenant(Tenant(7));
+    let shed = Action::Shed(Tier::T1);
+    let what = Override::new(target, shed, Duration::from_secs(10));
+    controller.set_override(what).unwrap();
+    let request = T1.tenant(Tenant(7));
+    let refused = |at_s: u64| {
+        clock.set(Instant::from_nanos(at_s * 1_000_000_000));
+        lane.try_admit(&request)
+            .err()
+            .map(|rejected| rejected.reason())
+    };
+    assert_eq!(refused(50), Some(Reason::Capped));
+    assert_eq!(refused(59), Some(Reason::Capped));
+    assert_eq!(refused(60), None);
 }

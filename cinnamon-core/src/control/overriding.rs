@@ -32,7 +32,7 @@ impl Shared {
         let now = self.read_clock();
         let mut wakers = Vec::new();
         let mut control = lock(&self.control);
-        let now = now.unwrap_or(control.last_tick);
+        let now = self.read_overrides(&mut control, now);
         let new = Active {
             ends_at: now.after(what.ttl),
             what: what.clone(),
@@ -54,7 +54,7 @@ impl Shared {
         let mut wakers = Vec::new();
         let mut ended = Vec::new();
         let mut control = lock(&self.control);
-        let now = now.unwrap_or(control.last_tick);
+        let now = self.read_overrides(&mut control, now);
         if control.overrides.end(over, &mut ended) {
             self.apply_overrides(&mut control, now, &mut wakers);
         }
@@ -90,7 +90,7 @@ impl Shared {
         let now = self.read_clock();
         let (mut wakers, mut ended, mut begun) = (Vec::new(), Vec::new(), Vec::new());
         let mut control = lock(&self.control);
-        let now = now.unwrap_or(control.last_tick);
+        let now = self.read_overrides(&mut control, now);
         let said_no_more =
             |active: &Active| active.source == file && !wanted.contains(&active.what);
         control.overrides.end(said_no_more, &mut ended);
@@ -130,24 +130,33 @@ impl Shared {
         }
     }
 
-    /// Ends what is over at `now`; part of the control step, of which the one before was at `last_tick`. What is
-    /// moved into `control.ended` is to be logged after it.
+    /// Brings the table up to what the clock reads, before anything is put into it or taken out: one that is set
+    /// between a step of the clock forward and one back must not last for as long as that step. Returns the reading; the
+    /// last one if the clock could not be read.
+    fn read_overrides(&self, control: &mut Control, reading: Option<Instant>) -> Instant {
+        let before = control.overrides.read_at();
+        let Some(mut now) = reading else {
+            return before.max(control.last_tick);
+        };
+        if now < before {
+            // An old reading of a thread that was held up, or a clock that was set back?
+            now = self.read_clock().unwrap_or(now);
+        }
+        control.overrides.read(now);
+        now
+    }
+
+    /// Ends what is over at `now`; part of the control step. What is moved into `control.ended` is to be logged after it.
     pub(super) fn expire_overrides(
         &self,
         control: &mut Control,
         now: Instant,
-        last_tick: Instant,
         wakers: &mut Vec<Waker>,
     ) {
         if control.overrides.is_empty() {
             return;
         }
-        let mut now = now;
-        if now < last_tick {
-            // An old reading of a thread that was held up, or a clock that was set back?
-            now = self.read_clock().unwrap_or(now);
-            control.overrides.set_back(last_tick.nanos_since(now));
-        }
+        let now = self.read_overrides(control, Some(now));
         let mut ended = std::mem::take(&mut control.ended);
         if control.overrides.expire(now, &mut ended) {
             self.apply_overrides(control, now, wakers);
@@ -158,7 +167,10 @@ impl Shared {
     /// The same for a controller that has failed, which takes no steps.
     pub(super) fn expire_after_failure(&self, now: Instant) {
         let mut ended = Vec::new();
-        lock(&self.control).overrides.expire(now, &mut ended);
+        let mut control = lock(&self.control);
+        let now = self.read_overrides(&mut control, Some(now));
+        control.overrides.expire(now, &mut ended);
+        drop(control);
         log_end(&ended, "its time is over");
     }
 
@@ -173,8 +185,9 @@ impl Shared {
             let (cap, ends_at) = control.overrides.cap(lane.name());
             control.caps[i] = cap;
             lane.with_counts(Some(now), wakers, |engine, _, now| {
-                engine.set_tenant_rules(&rules);
                 engine.set_cap(now, cap, ends_at);
+                // After it: a rule's end is put into the engine's time, which must have seen `now`.
+                engine.set_tenant_rules(&rules);
             });
         }
         // An idle controller sleeps for longer than a short one lasts.

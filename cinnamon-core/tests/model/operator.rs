@@ -42,6 +42,16 @@ impl World<'_> {
 
     // ----- modes and overrides
 
+    /// Overrides end as much sooner as the clock was set back since it was read for them.
+    fn read_forced(&mut self) {
+        let clock = self.now();
+        let back = self.read_at.saturating_sub(clock);
+        self.read_at = clock;
+        for forced in &mut self.forced {
+            forced.ends = forced.ends.saturating_sub(back);
+        }
+    }
+
     /// The newest override of this target and kind.
     fn forced(&self, target: Target, is_mode: bool) -> Option<&Forced> {
         self.forced.iter().rev().find(|forced| {
@@ -108,6 +118,7 @@ impl World<'_> {
         self.controller
             .set_override(what)
             .map_err(|error| error.to_string())?;
+        self.read_forced();
         let kind = std::mem::discriminant(&force);
         self.forced
             .retain(|old| old.target != target || std::mem::discriminant(&old.force) != kind);
@@ -123,6 +134,7 @@ impl World<'_> {
     pub(super) fn clear(&mut self, target: Target) -> Checked {
         let target = self.of_this(target);
         let ended = self.controller.clear_overrides(&self.name(target));
+        self.read_forced();
         let before = self.forced.len();
         self.forced.retain(|forced| forced.target != target);
         ensure!(
@@ -180,12 +192,7 @@ impl World<'_> {
             self.mode = self.settings.mode;
         }
         let modes = self.modes();
-        // What is over is over by the time that has passed since the tick before, if the clock was set back.
-        let back = self.last_tick.saturating_sub(clock);
-        self.last_tick = clock;
-        for forced in &mut self.forced {
-            forced.ends = forced.ends.saturating_sub(back);
-        }
+        self.read_forced();
         let before = self.forced.len();
         self.forced.retain(|forced| forced.ends > clock);
         let ended = self.forced.len() < before;

@@ -123,7 +123,8 @@ pub struct World<'a> {
     caps: Vec<Rank>,
     settings: Settings,
     next_settings: Option<Settings>,
-    last_tick: u64,
+    /// What the clock read when overrides were last looked at.
+    read_at: u64,
     /// How often the gate was seen held, by anything but an override.
     pub held: u64,
 }
@@ -188,7 +189,7 @@ pub fn play(case: &Case) -> Checked {
         caps: vec![Rank::OPEN; lanes.len()],
         settings,
         next_settings: None,
-        last_tick: SECOND,
+        read_at: SECOND,
         held: 0,
     };
     world.look(None)?;
