@@ -154,7 +154,7 @@ impl Shared {
                     lanes.map(|lane| lane.mode.min(config.mode)).collect()
                 },
                 signal_modes: supervised.iter().map(Supervised::mode).collect(),
-                overrides: Overrides::default(),
+                overrides: Overrides::new(now),
                 ended: Vec::new(),
                 caps: vec![Rank::OPEN; lanes.len()],
                 override_file_error: None,

@@ -201,6 +201,14 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
+    /// None, at a time when the clock reads `now`.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self {
+            active: Vec::new(),
+            read_at: now,
+        }
+    }
+
     /// Puts one in force, in place of one of the same target, kind and source. Of several sources the newest holds,
     /// and the others come back when it is over.
     pub(crate) fn set(&mut self, new: Active) -> Result<(), ConfigError> {

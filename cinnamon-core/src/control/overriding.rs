@@ -136,7 +136,7 @@ impl Shared {
     fn read_overrides(&self, control: &mut Control, reading: Option<Instant>) -> Instant {
         let before = control.overrides.read_at();
         let Some(mut now) = reading else {
-            return before.max(control.last_tick);
+            return before;
         };
         if now < before {
             // An old reading of a thread that was held up, or a clock that was set back?
@@ -153,10 +153,10 @@ impl Shared {
         now: Instant,
         wakers: &mut Vec<Waker>,
     ) {
+        let now = self.read_overrides(control, Some(now));
         if control.overrides.is_empty() {
             return;
         }
-        let now = self.read_overrides(control, Some(now));
         let mut ended = std::mem::take(&mut control.ended);
         if control.overrides.expire(now, &mut ended) {
             self.apply_overrides(control, now, wakers);
