@@ -94,6 +94,8 @@ pub(crate) struct Engine {
     now: Instant,
     /// Added to the clock's reading so that engine time never runs backwards.
     skew_ns: u64,
+    /// When the last gap ended in which nobody looked at the clock.
+    gap_ends: Instant,
     // ----- slots and waiters
     limit: u32,
     slotting: limiting::Slotting,
@@ -160,6 +162,7 @@ impl Engine {
             queue_bytes_max: settings.queue_bytes_max,
             now,
             skew_ns: 0,
+            gap_ends: Instant::ZERO,
             limit: settings.limit.start(),
             slotting: limiting::Slotting::new(
                 settings,
@@ -250,9 +253,11 @@ impl Engine {
                     let held_ns = now.nanos_since(ticket.started_at);
                     let stands_for = 1 << ticket.stands_for_bits;
                     self.served.record_many(held_ns, stands_for);
-                    self.steering.held(held_ns, outcome, stands_for);
-                    self.slotting
-                        .held(ticket.started_at, held_ns, outcome, stands_for);
+                    if ticket.started_at >= self.gap_ends {
+                        self.steering.held(held_ns, outcome, stands_for);
+                        self.slotting
+                            .held(ticket.started_at, held_ns, outcome, stands_for);
+                    }
                 }
                 if let Some(cost) = done.and_then(|done| done.cost) {
                     let model = &mut self.classes[usize::from(ticket.class)];

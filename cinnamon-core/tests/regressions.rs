@@ -484,3 +484,24 @@ fn a_tenants_override_holds_although_the_clock_was_just_set_back() {
     assert_eq!(refused(59), Some(Reason::Capped));
     assert_eq!(refused(60), None);
 }
+
+/// The process was stopped for an hour, or its clock was set: what ran meanwhile was taken for work of an hour. The mean
+/// service time was half a minute then, and where more went wrong at once calm traffic was shed for as long.
+#[test]
+fn an_hour_that_nobody_saw_teaches_nothing() {
+    // 4 slots of 8 ms serve 500 a second; as many are offered.
+    let mut store = VirtualStore::new(4, Duration::from_millis(8), succeed);
+    for step in 0..3_000u64 {
+        store.offer(&mixed(step));
+        if step == 1_000 {
+            assert_eq!(store.lane.snapshot().free, 0, "all slots are taken");
+            store.clock.advance(Duration::from_secs(3_600));
+        }
+        store.pass(Duration::from_millis(2), false);
+        if step > 1_100 {
+            let lane = store.lane.snapshot();
+            assert!(lane.service_mean_s < 0.01, "step {step}: {lane:#?}");
+            assert!(lane.capacity_per_s > 400.0, "step {step}: {lane:#?}");
+        }
+    }
+}

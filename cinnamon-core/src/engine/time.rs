@@ -5,6 +5,10 @@ use crate::clock::Instant;
 
 /// A clock that steps back further than this was set; less is two threads racing for the lock.
 const STEP_BACK_NS: u64 = 1_000_000_000;
+/// Nobody has looked at the clock for longer than this, not even the control thread: the process was stopped, or the
+/// clock was set. What passed beyond it says nothing of the store, nor does the service time of what ran meanwhile.
+/// (Believed, a jump of an hour made a lane look so slow that calm traffic was shed for half a minute.)
+const GAP_NS: u64 = super::GATE_STALE_NS;
 
 impl Engine {
     /// The clock's reading at the last call, for when the clock cannot be read.
@@ -44,8 +48,12 @@ impl Engine {
             self.skew_ns = self.skew_ns.saturating_add(self.now.nanos_since(now));
         }
         now = now.max(self.now);
-        let dt_ns = now.nanos_since(self.now);
+        let mut dt_ns = now.nanos_since(self.now);
         self.now = now;
+        if dt_ns > GAP_NS {
+            dt_ns = GAP_NS;
+            self.gap_ends = now;
+        }
         if dt_ns > 0 {
             let dt_s = dt_ns as f64 * 1e-9;
             match self.in_use_before.take() {
