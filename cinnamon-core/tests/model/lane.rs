@@ -103,6 +103,16 @@ enum Shadow {
     Ends { tier: usize, at: u64 },
 }
 
+/// What an override says of a tenant.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub tenant: u32,
+    pub off: bool,
+    pub cap: Rank,
+    /// By the clock; by the lane's time once it has the rule.
+    pub ends: u64,
+}
+
 /// What a permit stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket {
@@ -131,6 +141,7 @@ pub struct Lane {
     /// Offers refused at a stale gate without the lane, by tier.
     at_stale_gate: [u32; 6],
     cap: Option<(Rank, u64)>,
+    rules: Vec<Rule>,
     timeout: u64,
     engaged: bool,
     waiters: Vec<Waiter>,
@@ -167,6 +178,7 @@ impl Lane {
             gate_set_at: now,
             at_stale_gate: [0; 6],
             cap: None,
+            rules: Vec::new(),
             timeout: SECOND / 2,
             engaged: false,
             waiters: Vec::new(),
@@ -326,8 +338,16 @@ impl Lane {
         if ask.tag == Tag::Exempt {
             return vec![Judged::Runs(AdmitKind::Exempt)];
         }
-        if self.mode == Mode::Off {
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| Some(rule.tenant) == ask.tenant);
+        let rule = rule.filter(|rule| now < rule.ends);
+        if self.mode == Mode::Off || rule.is_some_and(|rule| rule.off) {
             return vec![Judged::Runs(AdmitKind::Open)];
+        }
+        if rule.is_some_and(|rule| place.low >= rule.cap) {
+            return vec![Judged::Refused(Reason::Capped)];
         }
         let deadline = ask.deadline_at(clock).map(|at| at + self.skew);
         if deadline.is_some_and(|at| at <= now) {

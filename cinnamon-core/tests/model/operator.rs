@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cinnamon_core::{
-    Action, Config, DrainTimeout, Limit, Mode, Outcome, Override, Rank, Settings, Tier,
+    Action, Config, DrainTimeout, Limit, Mode, Order, Outcome, Override, Rank, Settings, Tenant,
+    Tier,
 };
 
 use super::{EPOCH, Forced, NAMES, World};
-use crate::lane::first_of;
+use crate::lane::{Rule, first_of};
 use crate::ops::{Ask, Force, How, LaneCase, MS, Target};
 use crate::{Checked, ensure};
 
@@ -95,12 +96,13 @@ impl World<'_> {
         match target {
             Target::Controller => cinnamon_core::Target::Controller,
             Target::Lane(lane) => cinnamon_core::Target::Lane(NAMES[lane].to_owned()),
+            Target::Tenant(id) => cinnamon_core::Target::Tenant(Tenant(id)),
         }
     }
 
     fn of_this(&self, target: Target) -> Target {
         match target {
-            Target::Controller => target,
+            Target::Controller | Target::Tenant(_) => target,
             Target::Lane(lane) => Target::Lane(lane % self.lanes.len()),
         }
     }
@@ -110,7 +112,13 @@ impl World<'_> {
         let (force, action) = match force {
             Force::Shed(tier) => (force, Action::Shed(Tier::ALL[tier])),
             Force::Mode(mode) => {
-                let mode = self.may_be(mode);
+                let of_tenant = matches!(target, Target::Tenant(_));
+                // A tenant has no other.
+                let mode = if of_tenant {
+                    Mode::Off
+                } else {
+                    self.may_be(mode)
+                };
                 (Force::Mode(mode), Action::Mode(mode))
             }
         };
@@ -149,14 +157,42 @@ impl World<'_> {
 
     fn overrides_changed(&mut self) -> Checked {
         let (clock, modes, caps) = (self.now(), self.modes(), self.all_caps());
+        let rules = self.rules();
         self.caps = caps.iter().map(|cap| cap.0).collect();
         self.after(None, |models, seen| {
             for (((model, seen), mode), cap) in models.iter_mut().zip(seen).zip(modes).zip(caps) {
                 model.set_mode(clock, mode, seen)?;
                 model.set_cap(clock, cap.0, cap.1, seen)?;
+                model.set_rules(&rules);
             }
             Ok(())
         })
+    }
+
+    /// What overrides say of tenants, each until the first of them ends.
+    fn rules(&self) -> Vec<Rule> {
+        let all = (0..3).filter_map(|tenant| {
+            let of = |forced: &&Forced| forced.target == Target::Tenant(tenant);
+            let ends = self
+                .forced
+                .iter()
+                .filter(of)
+                .map(|forced| forced.ends)
+                .min()?;
+            let cap = self.forced(Target::Tenant(tenant), false);
+            let cap = cap.map_or(Rank::OPEN, |forced| match forced.force {
+                Force::Shed(tier) => first_of(tier),
+                Force::Mode(_) => Rank::OPEN,
+            });
+            let off = self.forced(Target::Tenant(tenant), true).is_some();
+            Some(Rule {
+                tenant,
+                off,
+                cap,
+                ends,
+            })
+        });
+        all.collect()
     }
 
     fn all_caps(&self) -> Vec<(Rank, u64)> {
@@ -170,7 +206,10 @@ impl World<'_> {
         let mut settings = self.settings.clone();
         let lane = lane % self.lanes.len();
         settings.mode = mode;
-        settings.lanes[lane].limit = Limit::fixed(to.limit);
+        if settings.lanes[lane].order != Order::Adaptive {
+            // Else the order in which the new slots were filled is not the one that is seen after the tick.
+            settings.lanes[lane].limit = Limit::fixed(to.limit);
+        }
         settings.lanes[lane].queue_len_max = to.queue_len_max;
         settings.lanes[lane].queue_bytes_max = to.queue_bytes_max;
         let config = Config::new(settings.clone()).map_err(|error| error.to_string())?;
@@ -196,7 +235,7 @@ impl World<'_> {
         let before = self.forced.len();
         self.forced.retain(|forced| forced.ends > clock);
         let ended = self.forced.len() < before;
-        let (modes_after, caps) = (self.modes(), self.all_caps());
+        let (modes_after, caps, rules) = (self.modes(), self.all_caps(), self.rules());
         if ended {
             self.caps = caps.iter().map(|cap| cap.0).collect();
         }
@@ -212,6 +251,7 @@ impl World<'_> {
                 if ended {
                     model.set_mode(clock, modes_after[i], seen)?;
                     model.set_cap(clock, caps[i].0, caps[i].1, seen)?;
+                    model.set_rules(&rules);
                 }
                 model.tick(clock, own_caps[i], clock / EPOCH, seen)?;
             }

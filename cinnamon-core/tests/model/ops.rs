@@ -1,8 +1,10 @@
 //! What may happen to a controller, as data: a case is a setting and a list of these.
 
-use cinnamon_core::{Mode, Order, Outcome, Priority, Request, Tenant, Tier};
-use proptest::prelude::*;
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use cinnamon_core::{KeyHash, Mode, Order, Outcome, Priority, Rank, Request, Tenant, Tier};
+use proptest::prelude::*;
 
 pub const MS: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MS;
@@ -127,6 +129,7 @@ pub enum How {
 pub enum Target {
     Controller,
     Lane(usize),
+    Tenant(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -215,26 +218,56 @@ pub enum Op {
     Close,
 }
 
+/// A time below so many milliseconds: any, or, so that it comes to the very instant of something else, a whole number.
+fn some_ms(most: u64) -> impl Strategy<Value = u64> {
+    prop_oneof![0..most * MS, (0..most).prop_map(|ms| ms * MS)]
+}
+
+/// A key that lies at the very beginning of each level, in the first epoch.
+fn first_key() -> u64 {
+    static KEY: OnceLock<u64> = OnceLock::new();
+    let (hash, priority) = (
+        KeyHash::new(0, 0),
+        Priority::from_number(0).expect("the first"),
+    );
+    let is_first = |key: &u64| hash.rank_at(priority, *key) == Rank::new(priority, 0);
+    *KEY.get_or_init(|| (0..).find(is_first).expect("one in 65,536"))
+}
+
 fn ask() -> impl Strategy<Value = Ask> {
+    let first = (0..6u16, any_ask()).prop_map(|(tier, ask)| Ask {
+        tag: Tag::Priority(128 * tier),
+        key: Some(first_key()),
+        ..ask
+    });
+    prop_oneof![30 => any_ask(), 1 => first]
+}
+
+fn any_ask() -> impl Strategy<Value = Ask> {
     let tag = prop_oneof![
         12 => (0..6usize).prop_map(Tag::Tier),
         3 => (0..768u16).prop_map(Tag::Priority),
         1 => Just(Tag::Untagged),
         1 => Just(Tag::Exempt),
     ];
-    let sometimes = |of: u64| proptest::option::weighted(0.15, 0..of);
     (
         (
             tag,
             proptest::option::weighted(0.8, 0..40u64),
             proptest::option::weighted(0.1, 0..3u32),
         ),
-        proptest::option::weighted(0.15, -30 * MS as i64..200 * MS as i64),
-        sometimes(200 * MS),
+        proptest::option::weighted(
+            0.15,
+            prop_oneof![
+                -30 * MS as i64..200 * MS as i64,
+                (-3..200i64).prop_map(|ms| ms * MS as i64),
+            ],
+        ),
+        proptest::option::weighted(0.15, some_ms(200)),
         prop_oneof![
             6 => Just(None),
             1 => Just(Some(0)),
-            2 => (1..300 * MS).prop_map(Some),
+            2 => some_ms(300).prop_map(Some),
         ],
         (
             proptest::option::weighted(0.3, 0..20u32),
@@ -292,6 +325,7 @@ fn target() -> impl Strategy<Value = Target> {
     prop_oneof![
         1 => Just(Target::Controller),
         2 => (0..2usize).prop_map(Target::Lane),
+        1 => (0..3u32).prop_map(Target::Tenant),
     ]
 }
 

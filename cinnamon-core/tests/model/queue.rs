@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use cinnamon_core::{AdmitKind, Binding, KeyHash, Mode, Rank, Reason, Tier, Verdict};
 
-use super::{Lane, Seen, Shadow, Ticket, Told, Waiter};
+use super::{Lane, Rule, Seen, Shadow, Ticket, Told, Waiter};
 use crate::figures::all_verdicts;
 use crate::ops::LaneCase;
 use crate::{Checked, ensure};
 
-/// The queue is swept to so many targets of the backlog, and in the tick that engages to so many.
+/// The queue is swept to so many targets of the backlog, and in the tick that engages to so many …
 const SWEEP: (f64, f64) = (2.0, 0.8);
+/// … times this, or through it: the target that a snapshot shows is that of a moment before.
+const ABOUT: f64 = 1.5;
 
 impl Lane {
     // ----- permits and futures
@@ -142,6 +144,14 @@ impl Lane {
         self.evict_capped()
     }
 
+    pub fn set_rules(&mut self, rules: &[Rule]) {
+        let in_own_time = |rule: &Rule| Rule {
+            ends: rule.ends + self.skew,
+            ..*rule
+        };
+        self.rules = rules.iter().map(in_own_time).collect();
+    }
+
     pub fn reconfigure(
         &mut self,
         clock: u64,
@@ -215,32 +225,36 @@ impl Lane {
             .collect();
         let tenants: HashSet<Option<u32>> =
             of_tier.iter().map(|&at| self.waiters[at].tenant).collect();
-        let turns = tenants.into_iter().filter_map(|tenant| {
+        let newest = seen.snapshot.newest_first;
+        let mut turns = Vec::new();
+        for tenant in tenants {
             let mut of = of_tier
                 .iter()
-                .filter(|&&at| self.waiters[at].tenant == tenant);
-            if seen.snapshot.newest_first {
-                of.next_back()
-            } else {
-                of.next()
-            }
-        });
-        self.one_of(&turns.copied().collect::<Vec<usize>>(), seen)
+                .copied()
+                .filter(|&at| self.waiters[at].tenant == tenant);
+            turns.extend(if newest { of.next_back() } else { of.next() });
+        }
+        // One whose time is up must have been taken to be told so, and takes no slot.
+        self.one_of(&turns, seen, |waiter| !self.is_due(waiter))
     }
 
-    /// The one of these that was told something in this step. Of several the one whose time is up: it must have been
-    /// taken for that it was told so.
-    fn one_of(&self, may: &[usize], seen: &Seen) -> Checked<usize> {
+    /// The one of these that was told something in this step; of several the first by `order`.
+    fn one_of<K: Ord>(
+        &self,
+        may: &[usize],
+        seen: &Seen,
+        order: impl Fn(&Waiter) -> K,
+    ) -> Checked<usize> {
         if let [only] = may {
             return Ok(*only);
         }
         let told = |&&at: &&usize| seen.woken.contains(&self.waiters[at].id);
-        let mut told: Vec<usize> = may.iter().filter(told).copied().collect();
-        told.sort_by_key(|&at| !self.is_due(&self.waiters[at]));
-        told.first().copied().ok_or_else(|| {
-            let may: Vec<&Waiter> = may.iter().map(|&at| &self.waiters[at]).collect();
-            format!("one of these must have been told something: {may:?}")
-        })
+        let told = may.iter().filter(told).copied();
+        told.min_by_key(|&at| order(&self.waiters[at]))
+            .ok_or_else(|| {
+                let may: Vec<&Waiter> = may.iter().map(|&at| &self.waiters[at]).collect();
+                format!("one of these must have been told something: {may:?}")
+            })
     }
 
     /// Lets the worst go until all have room.
@@ -256,8 +270,13 @@ impl Lane {
             len > lane.queue_len_max.unwrap_or(u32::MAX) || bytes > lane.queue_bytes_max
         };
         while too_many(self) {
+            // Once it has to go itself, nobody else has to any more: so it is the last.
             let mut seen = seen.clone();
-            if seen.newcomer_evicted {
+            let others = self
+                .waiters
+                .iter()
+                .any(|waiter| seen.woken.contains(&waiter.id));
+            if seen.newcomer_evicted && !others {
                 seen.woken.insert(newcomer);
             }
             let worst = self.victim(&seen)?;
@@ -305,7 +324,8 @@ impl Lane {
         }
         may.sort_unstable();
         may.dedup();
-        self.one_of(&may, seen)
+        // Had one with more bytes gone first, one with less need not have.
+        self.one_of(&may, seen, |waiter| waiter.bytes)
     }
 
     fn evict_capped(&mut self) -> Checked {
@@ -351,7 +371,7 @@ impl Lane {
             let least = if first { SWEEP.1 } else { SWEEP.0 };
             let cost = self.waiting_cost() as f64;
             ensure!(
-                cost > least * target,
+                cost * ABOUT > least * target,
                 "swept at a backlog of {cost}, target {target}"
             );
             let worst = self.victim(seen)?;
@@ -371,7 +391,7 @@ impl Lane {
         if seen.snapshot.engaged
             && all_known
             && !self.waiters.is_empty()
-            && self.waiting_cost() as f64 > SWEEP.0 * target
+            && self.waiting_cost() as f64 > ABOUT * SWEEP.0 * target
         {
             let worst = self.victim(seen)?;
             ensure!(
