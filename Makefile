@@ -8,7 +8,7 @@ ROCKS_PACKAGES := -p cinnamon-rocks -p cinnamon-lab -p cinnamon-examples
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup rocksdb demo sim alerts test lint docs bench fuzz miri
+.PHONY: help setup rocksdb demo sim alerts test proof lint docs bench fuzz miri
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: rocksdb ## run every test
 	$(ROCKS) test --release --locked $(ROCKS_PACKAGES)
 	@tools/alerts.sh
 	@tools/instructions.sh
+
+proof: setup ## the random tests for an hour instead of seconds; needs no RocksDB
+	@tools/proof.sh
 
 lint: rocksdb ## formatting, clippy, rustdoc, scripts, licences; warnings are errors
 	@tools/lint.sh
