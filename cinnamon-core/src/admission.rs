@@ -257,7 +257,9 @@ impl Admission {
     }
 
     pub(crate) fn drain(&mut self, now: Instant) {
+        self.settle(now);
         self.engine.drain(now);
+        self.absorb();
     }
 
     pub(crate) fn close(&mut self, now: Instant) {

@@ -15,8 +15,8 @@ use cinnamon_core::simulation::{
 };
 use cinnamon_core::{
     Action, AdmitOwned, Clock, Completion, Config, Controller, HealthState, Instant, Lane,
-    LaneSnapshot, ManualClock, Override, OwnedPermit, Reason, Request, Settings, Target, Tenant,
-    Tier,
+    LaneSnapshot, ManualClock, Mode, Override, OwnedPermit, Reason, Request, Settings, Target,
+    Tenant, Tier,
 };
 use support::*;
 
@@ -504,4 +504,29 @@ fn an_hour_that_nobody_saw_teaches_nothing() {
             assert!(lane.capacity_per_s > 400.0, "step {step}: {lane:#?}");
         }
     }
+}
+
+/// A drain took the time to the present before it let the shadows of the past end: who had got a slot there in time was
+/// counted as expired.
+#[test]
+fn a_drain_under_monitor_lets_shadows_end_in_their_own_time() {
+    let (controller, lane, clock) = manual(1);
+    controller.set_mode(Mode::Monitor);
+    let wait = |request: Request| match lane.admit_owned(&request).poll_admit(Waker::noop()) {
+        Poll::Ready(Ok(permit)) => permit,
+        other => panic!("monitor lets everybody in, not {other:?}"),
+    };
+    let (first, second) = (wait(T1), wait(T1));
+    let third = wait(T1.max_wait(Duration::from_millis(12)));
+    clock.advance(Duration::from_millis(4));
+    second.finish(Completion::success());
+    clock.advance(Duration::from_millis(1));
+    first.finish(Completion::success());
+    // In the shadow the second runs from now on, for 4 ms; then it is the third's turn.
+    clock.advance(Duration::from_millis(15));
+    let drained = controller.drain(Duration::ZERO);
+    assert!(drained.is_err(), "the third still runs");
+    let lane = lane.snapshot();
+    assert_eq!(admitted_to_slots(&lane), 3, "{lane:#?}");
+    drop(third);
 }
