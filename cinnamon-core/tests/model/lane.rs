@@ -405,8 +405,10 @@ impl Lane {
         !self.threshold.is_open() && self.now.saturating_sub(self.gate_set_at) > GATE_STALE
     }
 
-    fn open_if_stale(&mut self) {
+    fn open_if_stale(&mut self, seen: &Seen) {
         if self.is_stale() {
+            // The law lets go with it, and so does its timeout: at once, though it is the end of the step that is seen.
+            (self.timeout, self.engaged) = (seen.timeout, false);
             (self.threshold, self.binding) = (Rank::OPEN, Binding::Nothing);
         }
     }
@@ -446,12 +448,12 @@ impl Lane {
                     "a stale gate has refused {LOOK_EVERY} of t{tier}, and nobody has looked"
                 );
                 if seen.threshold.is_open() {
-                    self.open_if_stale();
+                    self.open_if_stale(seen);
                 }
                 self.count(tier, shed);
                 return Ok((Some(Told::Refused(Reason::Shed)), None));
             }
-            self.open_if_stale();
+            self.open_if_stale(seen);
         }
         self.at_stale_gate = [0; 6];
         let may = self.judge(clock, self.now, ask, waits);

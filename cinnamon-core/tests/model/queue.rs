@@ -136,7 +136,7 @@ impl Lane {
     pub fn set_cap(&mut self, clock: u64, cap: Rank, ends: u64, seen: &Seen) -> Checked {
         self.enter(clock, seen)?;
         self.cap = Some((cap, ends + self.skew));
-        self.open_if_stale();
+        self.open_if_stale(seen);
         if self.cap_at(self.now) < self.threshold {
             (self.threshold, self.binding) = (cap, Binding::Override);
             self.gate_set_at = self.now;
