@@ -23,7 +23,7 @@ cargo +nightly miri --version >/dev/null 2>&1 || missing "nightly Rust has no Mi
 [ -d "$(rustc +nightly --print sysroot)/lib/rustlib/src/rust/library" ] || missing "nightly Rust has no source (rust-src)"
 
 # Modules without simulations, by the beginning of their tests' names.
-modules=(clock codel config control event explain gate histogram overrides pid priority queue request retry sentinel service
+modules=(clock codel config control event explain gate histogram overrides pid priority queue request retry seat sentinel service shards slots
     tenants verdict wheel engine::shares limiter::tests)
 filters=("${modules[@]/%/::}")
 if [ "$#" -gt 0 ]; then filters=("$@"); fi

@@ -30,6 +30,11 @@ export CINNAMON_PROOF_CASES="${CINNAMON_PROOF_CASES:-200000}" CINNAMON_PROOF_SEE
 # The whole controller against an obvious model, and a store in trouble of every kind at once.
 stage model core_test model
 stage faults core_test fault_simulation
+# The same where every lane lets requests run without its engine.
+stage free env CINNAMON_RUN_FREE=1 cargo test --release --locked -p cinnamon-core --all-features --test model --test fault_simulation
+# The models of the lock-free parts with more preemptions, and each with the code under it broken.
+stage loom env LOOM_MAX_PREEMPTIONS=5 tools/loom.sh
+stage broken tools/loom.sh --broken
 
 if [ "${#summary[@]}" -eq 0 ]; then
     echo "proof: there is no such stage:$wanted" >&2

@@ -9,6 +9,7 @@
 //!
 //! A refusal costs one load of the word, the hash of the key, and some plain stores to counters of the thread's own.
 
+use crate::clock::Instant;
 use crate::config::CLASSES_MAX;
 use crate::priority::{KeyHash, Rank};
 use crate::request::Request;
@@ -80,6 +81,8 @@ pub(crate) struct Gate {
     word: AtomicU64,
     seed: AtomicU64,
     turn: AtomicU32,
+    /// What the clock read when the engine last let go of the slots, ns.
+    read_at: AtomicU64,
     classes: AtomicU32,
     /// What a request of each class costs that does not say so.
     class_costs: Box<[AtomicU32]>,
@@ -98,6 +101,7 @@ impl Gate {
             word: AtomicU64::new(Published::SHUT_OFF.0),
             seed: AtomicU64::new(0),
             turn: AtomicU32::new(0),
+            read_at: AtomicU64::new(0),
             classes: AtomicU32::new(1),
             class_costs: (0..CLASSES_SHOWN).map(|_| AtomicU32::new(1)).collect(),
         }
@@ -110,6 +114,17 @@ impl Gate {
         self.turn.store(turn, Ordering::Relaxed);
         // Whoever sees the word sees the hash that it goes with, or a later one.
         self.word.store(published.0, Ordering::Release);
+    }
+
+    /// The engine lets go of the slots, at this reading of the clock.
+    pub(crate) fn let_go_at(&self, reading: Instant) {
+        self.read_at.store(reading.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether the clock has been set back since: then what time it is, is for the engine to say.
+    #[inline]
+    pub(crate) fn is_before(&self, reading: Instant) -> bool {
+        reading.as_nanos() < self.read_at.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_class_cost(&self, class: usize, cost: u32) {

@@ -399,12 +399,15 @@ fn bug_30_fast_failures_and_cancelled_work_move_no_limit() {
                     let unsaid = lane.try_admit(&T1).expect("nothing runs");
                     unsaid.finish(Completion::new(Outcome::Ignored));
                 }
-                // As many as there are slots, 2 ms each for the first eight of them: a knee.
+                // As many as there are slots, 40 ms each for the first eight of them: a knee. (So few a second that each is timed.)
                 let slots = lane.snapshot().limit;
                 let running: Vec<_> = (0..slots)
-                    .map(|_| lane.try_admit(&T1).expect("a slot is free"))
+                    .map(|_| {
+                        clock.advance(Duration::from_micros(500));
+                        lane.try_admit(&T1).expect("a slot is free")
+                    })
                     .collect();
-                clock.advance(Duration::from_micros(250 * running.len().max(8) as u64));
+                clock.advance(Duration::from_millis(5 * running.len().max(8) as u64));
                 for permit in running {
                     permit.finish(Completion::success());
                 }

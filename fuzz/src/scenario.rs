@@ -85,7 +85,7 @@ fn is_short(scenario: &Scenario) -> bool {
         && !service
             .slowness
             .is_some_and(|it| often(it.every_s.min(it.length_s)) || it.speed < 0.1)
-        && !scenario.key_space.is_some_and(|space| space.keys > 10_000)
+        && scenario.key_space.is_none_or(|space| space.keys <= 10_000)
         && !scenario.writes.is_some_and(|writes| writes.mean_s > 0.5)
         && scenario.plants.iter().all(|plant| plant.delay_s <= 5.0)
         && match scenario.arrivals {

@@ -193,6 +193,7 @@ impl LaneCore {
     /// The last of a step: leaves the slots to whoever comes, if there is nothing to decide.
     fn let_go(&self, engine: &Admission) {
         if engine.runs_free() {
+            self.gate.let_go_at(engine.last_reading());
             self.slots.release(&engine.lets_go());
         }
     }

@@ -28,7 +28,8 @@ impl Lane {
         if observed || !request.is_plain() {
             // Before anything is taken: it is the embedder's code.
             now = self.shared.read_clock().ok_or(FOR_ITSELF)?;
-            if request.deadline_at(now).is_some_and(|at| at <= now) {
+            let is_over = |at| at <= now || core.gate.is_before(now);
+            if request.deadline_at(now).is_some_and(is_over) {
                 return Err(FOR_ITSELF);
             }
         }

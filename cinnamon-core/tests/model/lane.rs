@@ -557,8 +557,7 @@ impl Lane {
     /// Whether all that it says of itself is what the gate alone can judge by.
     fn may_be_refused_at_gate(&self, ask: &Ask) -> bool {
         let plain = ask.deadline.is_none() && ask.time_left.is_none();
-        let ranked = matches!(ask.tag, Tag::Priority(_))
-            || (matches!(ask.tag, Tag::Tier(_)) && ask.key.is_some());
+        let ranked = matches!(ask.tag, Tag::Priority(_) | Tag::Tier(_));
         let shut = self.place(ask).low >= self.threshold;
         plain && ranked && shut && self.open && self.mode == Mode::Enforce
     }

@@ -72,7 +72,8 @@ impl Held<'_> {
         }
     }
 
-    fn figures(&self) -> (AdmitKind, usize, Instant) {
+    /// Its kind, its tier, and when it was admitted; of one that had its slot without the engine nobody may know that.
+    fn figures(&self) -> (AdmitKind, usize, Option<Instant>) {
         match self {
             Self::Borrowed(p) => (p.kind(), p.priority().tier().index(), p.started_at()),
             Self::Owned(p) => (p.kind(), p.priority().tier().index(), p.started_at()),
@@ -433,12 +434,13 @@ impl<'a> World<'a> {
             "a permit of {kind:?}, t{tier}, not {ticket:?}"
         );
         // By the lane's time, which is the clock's until that is set back.
-        let started = started_at.as_nanos();
-        ensure!(
-            started == ticket.since,
-            "started at {started}, not {}",
-            ticket.since
-        );
+        if let Some(started) = started_at.map(Instant::as_nanos) {
+            ensure!(
+                started == ticket.since,
+                "started at {started}, not {}",
+                ticket.since
+            );
+        }
         self.running.push(Running { lane, held, ticket });
         Ok(())
     }
