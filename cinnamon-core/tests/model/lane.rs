@@ -17,6 +17,8 @@ use crate::{Checked, ensure};
 const GATE_STALE: u64 = 2 * SECOND;
 /// A clock that steps back by more than this was set.
 const RACE: u64 = SECOND;
+/// While no law is engaged, those without a time of their own may wait for so many service times.
+const PATIENT_SERVICES: f64 = 50.0;
 /// Refusals at the gate of one tier, between two looks whether it is stale.
 const LOOK_EVERY: u32 = 64;
 
@@ -144,6 +146,8 @@ pub struct Lane {
     rules: Vec<Rule>,
     timeout: u64,
     engaged: bool,
+    /// Mean service time.
+    service_s: f64,
     waiters: Vec<Waiter>,
     slots: [u32; 6],
     exempt: u32,
@@ -181,6 +185,7 @@ impl Lane {
             rules: Vec::new(),
             timeout: SECOND / 2,
             engaged: false,
+            service_s: 0.0,
             waiters: Vec::new(),
             slots: [0; 6],
             exempt: 0,
@@ -255,6 +260,7 @@ impl Lane {
     pub fn learn(&mut self, seen: &Seen) {
         self.timeout = seen.timeout;
         self.engaged = seen.snapshot.engaged;
+        self.service_s = seen.snapshot.service_mean_s;
     }
 
     /// The owner looks at what it was granted, or has gone.
@@ -405,10 +411,13 @@ impl Lane {
         !self.threshold.is_open() && self.now.saturating_sub(self.gate_set_at) > GATE_STALE
     }
 
-    fn open_if_stale(&mut self, seen: &Seen) {
+    fn open_if_stale(&mut self) {
         if self.is_stale() {
-            // The law lets go with it, and so does its timeout: at once, though it is the end of the step that is seen.
-            (self.timeout, self.engaged) = (seen.timeout, false);
+            // The law lets go with it, and the patient timeout is in force: at once, in the middle of a step.
+            if std::mem::take(&mut self.engaged) {
+                let services = (PATIENT_SERVICES * self.service_s * 1e9) as u64;
+                self.timeout = services.clamp(SECOND / 2, 60 * SECOND);
+            }
             (self.threshold, self.binding) = (Rank::OPEN, Binding::Nothing);
         }
     }
@@ -448,12 +457,12 @@ impl Lane {
                     "a stale gate has refused {LOOK_EVERY} of t{tier}, and nobody has looked"
                 );
                 if seen.threshold.is_open() {
-                    self.open_if_stale(seen);
+                    self.open_if_stale();
                 }
                 self.count(tier, shed);
                 return Ok((Some(Told::Refused(Reason::Shed)), None));
             }
-            self.open_if_stale(seen);
+            self.open_if_stale();
         }
         self.at_stale_gate = [0; 6];
         let may = self.judge(clock, self.now, ask, waits);

@@ -136,7 +136,7 @@ impl Lane {
     pub fn set_cap(&mut self, clock: u64, cap: Rank, ends: u64, seen: &Seen) -> Checked {
         self.enter(clock, seen)?;
         self.cap = Some((cap, ends + self.skew));
-        self.open_if_stale(seen);
+        self.open_if_stale();
         if self.cap_at(self.now) < self.threshold {
             (self.threshold, self.binding) = (cap, Binding::Override);
             self.gate_set_at = self.now;
@@ -279,7 +279,7 @@ impl Lane {
             if seen.newcomer_evicted && !others {
                 seen.woken.insert(newcomer);
             }
-            let worst = self.victim(&seen)?;
+            let worst = self.victim(&seen, |waiter| waiter.bytes)?;
             let waiter = self.waiters.remove(worst);
             self.refuse(&waiter, Reason::Evicted);
             if waiter.id == newcomer {
@@ -290,8 +290,8 @@ impl Lane {
     }
 
     /// Who has to go: of the worst tier the oldest of the worst level; or, if another tenant has about twice as many
-    /// waiters there, that one's oldest.
-    fn victim(&self, seen: &Seen) -> Checked<usize> {
+    /// waiters there, that one's oldest. `takes` is how much room each takes.
+    fn victim(&self, seen: &Seen, takes: impl Fn(&Waiter) -> u32) -> Checked<usize> {
         let worst = self.waiters.iter().map(|waiter| waiter.place.tier()).max();
         let of_tier: Vec<usize> = self
             .indices(|waiter| Some(waiter.place.tier()) == worst)
@@ -324,8 +324,8 @@ impl Lane {
         }
         may.sort_unstable();
         may.dedup();
-        // Had one with more bytes gone first, one with less need not have.
-        self.one_of(&may, seen, |waiter| waiter.bytes)
+        // Had one that takes more gone first, one that takes less need not have.
+        self.one_of(&may, seen, takes)
     }
 
     fn evict_capped(&mut self) -> Checked {
@@ -374,7 +374,7 @@ impl Lane {
                 cost * ABOUT > least * target,
                 "swept at a backlog of {cost}, target {target}"
             );
-            let worst = self.victim(seen)?;
+            let worst = self.victim(seen, |waiter| waiter.cost)?;
             // Who goes in place of the worst may lie anywhere.
             let alone = self.waiters.iter().all(|waiter| waiter.tenant.is_none());
             ensure!(
@@ -393,7 +393,7 @@ impl Lane {
             && !self.waiters.is_empty()
             && self.waiting_cost() as f64 > ABOUT * SWEEP.0 * target
         {
-            let worst = self.victim(seen)?;
+            let worst = self.victim(seen, |waiter| waiter.cost)?;
             ensure!(
                 !beyond(self, worst, false),
                 "the worst should have been swept"
