@@ -13,6 +13,8 @@ mod support;
 
 #[path = "fault_simulation/faults.rs"]
 mod faults;
+#[path = "fault_simulation/parts.rs"]
+mod parts;
 #[path = "fault_simulation/store.rs"]
 mod store;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use cinnamon_core::{Action, Config, Instant, Limit, Mode, Order, Override, Target, Tier};
 
-use crate::store::{MS, Says, Store};
+use crate::parts::Says;
+use crate::store::{MS, Store};
 use crate::{Checked, ensure};
 
 /// A fault comes with about every so many steps.

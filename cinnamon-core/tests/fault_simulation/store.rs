@@ -1,18 +1,18 @@
 //! A store behind a real controller, in its own time, and what must hold of it after each step.
 
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Wake, Waker};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
 use cinnamon_core::{
-    AdmitKind, AdmitOwned, Clock, Completion, Config, Controller, Dynamics, Instant, Lane,
-    LaneSettings, LaneSnapshot, Limit, Mode, Outcome, OwnedPermit, Reading, Reason, Request,
-    Settings, ShareSettings, Signal, Tenant, TenantSettings, Tier, Verdict, View,
+    AdmitKind, AdmitOwned, Clock, Completion, Config, Controller, Instant, Lane, LaneSettings,
+    LaneSnapshot, Limit, Mode, Outcome, OwnedPermit, Reason, Request, Settings, ShareSettings,
+    Tenant, TenantSettings, Tier, Verdict,
 };
 
+use crate::parts::{Bell, Gauge, Hand, Says};
 use crate::support::{assert_at_rest, assert_conserved};
 use crate::{Checked, ensure};
 
@@ -23,73 +23,6 @@ const SERVICE: f64 = 8e6;
 /// What is offered in calm, as a share of what the lane can do.
 const CALM_LOAD: f64 = 0.35;
 const TICK: u64 = 10 * MS;
-
-/// A clock that does what it is told to.
-#[derive(Debug, Default)]
-pub struct Hand {
-    pub now: AtomicU64,
-    pub panics: AtomicBool,
-}
-
-impl Clock for Hand {
-    fn now(&self) -> Instant {
-        if self.panics.load(Ordering::SeqCst) {
-            // Past the hook: a thousand such messages say nothing.
-            resume_unwind(Box::new("the clock fails"));
-        }
-        Instant::from_nanos(self.now.load(Ordering::SeqCst))
-    }
-}
-
-/// What a signal says.
-#[derive(Clone, Copy, Debug)]
-pub enum Says {
-    Pressure(f64),
-    Nothing,
-    /// What it said at this time, again and again.
-    Old(f64, u64),
-    Panics,
-}
-
-struct Gauge(Arc<Mutex<Says>>);
-
-impl Signal for Gauge {
-    fn name(&self) -> &str {
-        "gauge"
-    }
-
-    fn dynamics(&self) -> Dynamics {
-        Dynamics::settling(Duration::from_millis(200))
-    }
-
-    fn sample(&mut self, _: Instant, _: &View) -> Reading {
-        let says = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match says {
-            Says::Pressure(pressure) => Reading::pressure(pressure),
-            Says::Nothing => Reading::unavailable("it is dead"),
-            Says::Old(pressure, at) => {
-                Reading::pressure(pressure).taken_at(Instant::from_nanos(at))
-            }
-            Says::Panics => resume_unwind(Box::new("the signal fails")),
-        }
-    }
-}
-
-/// Counts how often it was called, and may panic then.
-#[derive(Debug, Default)]
-pub struct Bell {
-    rung: AtomicUsize,
-    panics: bool,
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.rung.fetch_add(1, Ordering::SeqCst);
-        if self.panics {
-            resume_unwind(Box::new("the waker fails"));
-        }
-    }
-}
 
 pub struct Running {
     pub lane: usize,
