@@ -31,7 +31,7 @@ cargo run --quiet --release --locked -p cinnamon-lab --no-default-features --exa
 # Its verdict is that of `make test`; here the counts are wanted either way.
 tools/instructions.sh >"$scratch/instructions" || true
 # (cargo runs a bench in the folder of its package.)
-bench speed -- --markdown "$scratch/speed" --json "$PWD/docs/performance.json"
+bench speed -- --markdown "$scratch/speed" --pool "$scratch/pool" --json "$PWD/docs/performance.json"
 
 {
     echo "<!-- Written by tools/bench.sh ('make bench'). -->"
@@ -39,6 +39,7 @@ bench speed -- --markdown "$scratch/speed" --json "$PWD/docs/performance.json"
     cat "$scratch/speed"
     printf '\nBeside: %s.\n' \
         "$(versions governor throttle-net tokio tower tower-resilience-adaptive)"
+    cat "$scratch/pool"
     if [ -s "$scratch/instructions" ]; then
         printf '\n## Instructions\n\n'
         cat "$scratch/instructions"

@@ -20,6 +20,7 @@ use std::time::Duration;
 use cinnamon_core::{Clock, Config, Controller, DEFAULT_PERIOD, MonotonicClock, Settings};
 use cinnamon_lab::speed::fixture::{self, SIGNALS, SLOTS};
 use cinnamon_lab::speed::ours;
+use cinnamon_lab::speed::pool;
 use cinnamon_lab::speed::report::{IDLE, Report};
 use cinnamon_lab::speed::rounds::{Figures, Subject, measure};
 use clap::Parser;
@@ -30,6 +31,8 @@ const ROUNDS: usize = 201;
 /// How long a subject runs in a round, milliseconds: long beside the reading of the clock and an interrupt, short
 /// beside whatever slows a machine down for a while.
 const RUN_MS: u64 = 2;
+/// Pairs of runs of a pool with a controller and without.
+const PAIRS: usize = 20;
 /// An idle controller is watched so often …
 const IDLE_WINDOWS: usize = 5;
 /// … for so long: eight of its ticks, and two emissions of metrics.
@@ -50,6 +53,9 @@ struct Options {
     /// Write the table to this file, for the book.
     #[arg(long)]
     markdown: Option<PathBuf>,
+    /// Write what a pool loses to this file, for the book.
+    #[arg(long)]
+    pool: Option<PathBuf>,
     /// Write the figures to this file.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -82,8 +88,13 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let figures = measure(&mut subjects, options.rounds, options.run_ms * 1_000_000)?;
     let report = Report::new(figures, at_rest, options.rounds);
     print!("{}", report.text());
+    let pool = pool::markdown(&pool::measure(PAIRS)?);
+    print!("{pool}");
     if let Some(path) = &options.markdown {
         std::fs::write(path, report.markdown())?;
+    }
+    if let Some(path) = &options.pool {
+        std::fs::write(path, pool)?;
     }
     if let Some(path) = &options.json {
         std::fs::write(path, report.json()?)?;

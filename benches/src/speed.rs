@@ -6,5 +6,6 @@
 
 pub mod fixture;
 pub mod ours;
+pub mod pool;
 pub mod report;
 pub mod rounds;

@@ -286,7 +286,7 @@ impl Lane {
     }
 
     /// Refuses what the gate is sure to refuse, without the lock.
-    #[inline]
+    #[inline(always)]
     fn refuse_at_gate(&self, request: &Request) -> Option<Rejected> {
         let core = self.core();
         let refused = core.gate.refuse(request, &core.shards)?;
@@ -312,7 +312,7 @@ impl Lane {
     }
 
     /// Has a slot without the engine, or is refused by the gate, or asks the engine.
-    #[inline]
+    #[inline(always)]
     fn decide<R>(
         &self,
         request: &Request,
@@ -337,7 +337,7 @@ impl Lane {
             && let Some(timed_bits) = core.slots.timed_bits()
         {
             drop(state);
-            match self.run_free(request, timed_bits) {
+            match self.run_free_after_all(request, timed_bits) {
                 Ok(ticket) => return Decided::Before(Ok(ticket)),
                 Err(bits) => stands_for_bits = bits,
             }

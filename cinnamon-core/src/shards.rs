@@ -122,25 +122,30 @@ impl Shards {
 
     /// The shard of this thread; `None` when it has none for itself and all that are shared are being written to. Then there
     /// is the lane's lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn mine(&self) -> Option<Counting<'_>> {
         match seat() {
             Seat::Own(index) => Some(Counting {
                 shard: self.shard(index),
                 index,
             }),
-            Seat::Shared(first) => (0..SHARED).find_map(|next| {
-                let index = SEATS + (first + next) % SHARED;
-                let shard = self.shard(index);
-                // It is held for some nanoseconds, or as long as its thread has lost its core: not to be waited for.
-                let free =
-                    shard
-                        .busy
-                        .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-                // Only then: one that is made gives the shard back when it is dropped.
-                free.is_ok().then(|| Counting { shard, index })
-            }),
+            Seat::Shared(first) => self.any(first),
         }
+    }
+
+    #[cold]
+    fn any(&self, first: usize) -> Option<Counting<'_>> {
+        (0..SHARED).find_map(|next| {
+            let index = SEATS + (first + next) % SHARED;
+            let shard = self.shard(index);
+            // It is held for some nanoseconds, or as long as its thread has lost its core: not to be waited for.
+            let free =
+                shard
+                    .busy
+                    .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+            // Only then: one that is made gives the shard back when it is dropped.
+            free.is_ok().then(|| Counting { shard, index })
+        })
     }
 
     #[inline]

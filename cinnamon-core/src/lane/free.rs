@@ -19,7 +19,7 @@ use crate::verdict::AdmitKind;
 
 impl Lane {
     /// A slot for one about whom the engine need not be asked; else for how many it stands there, as a power of two.
-    #[inline]
+    #[inline(always)]
     pub(super) fn run_free(&self, request: &Request, timed_bits: u32) -> Result<Ticket, u8> {
         const FOR_ITSELF: u8 = 0;
         let core = self.core();
@@ -59,6 +59,16 @@ impl Lane {
             self.tell_offer(request, OfferAnswer::Runs);
         }
         Ok(ticket)
+    }
+
+    /// The same, for one who has stood at the lock.
+    #[cold]
+    pub(super) fn run_free_after_all(
+        &self,
+        request: &Request,
+        timed_bits: u32,
+    ) -> Result<Ticket, u8> {
+        self.run_free(request, timed_bits)
     }
 
     /// Gives back a slot that was had without the engine.
