@@ -321,9 +321,9 @@ impl Lane {
         let core = self.core();
         let mut stands_for_bits = 0;
         // While slots are free to have, the gate is open.
-        let free = core.slots.timed_bits();
-        if let Some(timed_bits) = free {
-            match self.run_free(request, timed_bits) {
+        let free = core.slots.look();
+        if let Some(seen) = free {
+            match self.run_free(request, seen) {
                 Ok(ticket) => return Decided::Before(Ok(ticket)),
                 Err(bits) => stands_for_bits = bits,
             }
@@ -334,10 +334,10 @@ impl Lane {
         let mut state = lock(&core.state);
         // It was held by somebody's step that is over: no need for one of ours, for which others would have to stand here too.
         if free.is_none()
-            && let Some(timed_bits) = core.slots.timed_bits()
+            && let Some(seen) = core.slots.look()
         {
             drop(state);
-            match self.run_free_after_all(request, timed_bits) {
+            match self.run_free_after_all(request, seen) {
                 Ok(ticket) => return Decided::Before(Ok(ticket)),
                 Err(bits) => stands_for_bits = bits,
             }
@@ -378,8 +378,12 @@ impl Lane {
     }
 
     fn block_for_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
-        let (parker, waker) = Parker::of_this_thread();
         let mut pending = Pending::Unoffered(*request);
+        // Mostly nobody has to wait, and no waker is needed.
+        if let Poll::Ready(result) = pending.offer_at_once(self) {
+            return result;
+        }
+        let (parker, waker) = Parker::of_this_thread();
         loop {
             if let Poll::Ready(result) = pending.poll(self, &waker) {
                 return result;

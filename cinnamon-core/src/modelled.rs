@@ -29,7 +29,7 @@ impl Word {
 
     /// A slot, without the engine.
     pub fn take(&self) -> bool {
-        self.0.take().is_some()
+        self.0.look().and_then(|seen| self.0.take(seen)).is_some()
     }
 
     /// Gives it back, without the engine.

@@ -7,6 +7,8 @@
 //!
 //! A shard is made when its thread first counts something in this lane: a few kilobytes, once.
 
+use std::ops::Deref;
+
 use crate::permit::Outcome;
 use crate::priority::{PRIORITIES, Rank, TIERS, Tier, mix64};
 use crate::seat::{SEATS, Seat, seat};
@@ -21,26 +23,32 @@ const LEVELS: usize = if cfg!(cinnamon_loom) { 2 } else { PRIORITIES };
 /// A square is counted as this at most, that of a cost of 16 million: a thread's sum of a tick wraps after 65,000 such.
 const SQUARE_MAX: u64 = 1 << 48;
 
-/// Kinds of ends that are told apart.
-const ENDS: usize = 4;
+/// Kinds of ends beside success that are told apart.
+const OTHER_ENDS: usize = 3;
 
-// Places of the counters in a shard.
+// Places of the counters in a shard. What an admission in calm weather and its success add to lies on one cache line, that of
+// its tier: between two requests the store has used the cache for its own purposes, and each line is fetched anew.
+const TIER: usize = 8;
 const STARTED: usize = 0;
-const REFUSED: usize = STARTED + TIERS;
-const ENDED: usize = REFUSED + TIERS;
-const STARTED_COST: usize = ENDED + TIERS;
-const REFUSED_COST: usize = STARTED_COST + 1;
-const SQUARES: usize = REFUSED_COST + 1;
-const STARTED_RETRIES: usize = SQUARES + 1;
-const REFUSED_RETRIES: usize = STARTED_RETRIES + 1;
-const END_COUNT: usize = REFUSED_RETRIES + 1;
-const END_COST: usize = END_COUNT + ENDS;
-const END_SQUARES: usize = END_COST + ENDS;
-const COUNTERS: usize = END_SQUARES + ENDS;
+const STARTED_COST: usize = 1;
+const STARTED_SQUARES: usize = 2;
+const STARTED_RETRIES: usize = 3;
+const SUCCEEDED: usize = 4;
+const SUCCEEDED_COST: usize = 5;
+const SUCCEEDED_SQUARES: usize = 6;
+// Then the others.
+const REFUSED: usize = TIERS * TIER;
+const REFUSED_COST: usize = REFUSED + TIERS;
+const REFUSED_SQUARES: usize = REFUSED_COST + 1;
+const REFUSED_RETRIES: usize = REFUSED_SQUARES + 1;
+/// By tier, ends other than success; then count, cost and squares of each kind.
+const ENDED: usize = REFUSED_RETRIES + 1;
+const END_KINDS: usize = ENDED + TIERS;
+const COUNTERS: usize = END_KINDS + 3 * OTHER_ENDS;
 
 /// What one shard counted, ever.
 #[derive(Debug)]
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Shard {
     /// Somebody counts; only where several do.
     busy: AtomicBool,
@@ -48,9 +56,28 @@ struct Shard {
     events: AtomicU64,
     /// The most slots in use that were seen in a turn, and above them the turn.
     peak: AtomicU64,
-    counters: [AtomicU64; COUNTERS],
+    counters: Lines<COUNTERS>,
     /// Cost offered at each level.
-    levels: [AtomicU64; LEVELS],
+    levels: Lines<LEVELS>,
+}
+
+/// Counters from the start of a cache line on.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Lines<const N: usize>([AtomicU64; N]);
+
+impl<const N: usize> Lines<N> {
+    fn new() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl<const N: usize> Deref for Lines<N> {
+    type Target = [AtomicU64; N];
+
+    fn deref(&self) -> &[AtomicU64; N] {
+        &self.0
+    }
 }
 
 impl Shard {
@@ -60,8 +87,8 @@ impl Shard {
             // The first one would be timed; a model is about those that are not.
             events: AtomicU64::new(u64::from(cfg!(cinnamon_loom))),
             peak: AtomicU64::new(0),
-            counters: std::array::from_fn(|_| AtomicU64::new(0)),
-            levels: std::array::from_fn(|_| AtomicU64::new(0)),
+            counters: Lines::new(),
+            levels: Lines::new(),
         }
     }
 }
@@ -81,12 +108,13 @@ fn square(cost: u32) -> u64 {
     (cost * cost).min(SQUARE_MAX)
 }
 
-const fn end(outcome: Option<Outcome>) -> usize {
+/// Where an end other than success is counted; `None` for that.
+const fn end(outcome: Option<Outcome>) -> Option<usize> {
     match outcome {
-        Some(Outcome::Success) => 0,
-        Some(Outcome::Overloaded) => 1,
-        Some(Outcome::Failure) => 2,
-        Some(Outcome::Ignored) | None => 3,
+        Some(Outcome::Success) => None,
+        Some(Outcome::Overloaded) => Some(END_KINDS),
+        Some(Outcome::Failure) => Some(END_KINDS + 3),
+        Some(Outcome::Ignored) | None => Some(END_KINDS + 6),
     }
 }
 
@@ -188,11 +216,12 @@ impl Counting<'_> {
     #[inline]
     pub(crate) fn started(&self, rank: Rank, cost: u32, retry: bool, slot: slots::Taken) {
         self.offered(rank, cost);
-        let tier = rank.priority().tier().index();
-        add(&self.shard.counters[STARTED + tier], 1);
-        add(&self.shard.counters[STARTED_COST], u64::from(cost));
+        let tier = self.of_tier(rank.priority().tier());
+        add(&tier[STARTED], 1);
+        add(&tier[STARTED_COST], u64::from(cost));
+        add(&tier[STARTED_SQUARES], square(cost));
         if retry {
-            add(&self.shard.counters[STARTED_RETRIES], 1);
+            add(&tier[STARTED_RETRIES], 1);
         }
         let peak = slot.turn << 32 | u64::from(slot.in_use);
         let seen = self.shard.peak.load(Ordering::Relaxed);
@@ -206,12 +235,13 @@ impl Counting<'_> {
     #[inline]
     pub(crate) fn refused(&self, rank: Rank, cost: u32, retry: bool) -> u64 {
         self.offered(rank, cost);
-        let tier = rank.priority().tier().index();
-        let of_tier = &self.shard.counters[REFUSED + tier];
+        let counters = &self.shard.counters;
+        let of_tier = &counters[REFUSED + rank.priority().tier().index()];
         add(of_tier, 1);
-        add(&self.shard.counters[REFUSED_COST], u64::from(cost));
+        add(&counters[REFUSED_COST], u64::from(cost));
+        add(&counters[REFUSED_SQUARES], square(cost));
         if retry {
-            add(&self.shard.counters[REFUSED_RETRIES], 1);
+            add(&counters[REFUSED_RETRIES], 1);
         }
         self.done();
         of_tier.load(Ordering::Relaxed)
@@ -220,12 +250,29 @@ impl Counting<'_> {
     /// One that ran here, or elsewhere, is done.
     #[inline]
     pub(crate) fn ended(&self, tier: Tier, cost: u32, outcome: Option<Outcome>) {
-        let end = end(outcome);
-        add(&self.shard.counters[ENDED + tier.index()], 1);
-        add(&self.shard.counters[END_COUNT + end], 1);
-        add(&self.shard.counters[END_COST + end], u64::from(cost));
-        add(&self.shard.counters[END_SQUARES + end], square(cost));
+        match end(outcome) {
+            None => {
+                let tier = self.of_tier(tier);
+                add(&tier[SUCCEEDED], 1);
+                add(&tier[SUCCEEDED_COST], u64::from(cost));
+                add(&tier[SUCCEEDED_SQUARES], square(cost));
+            }
+            Some(end) => {
+                let counters = &self.shard.counters;
+                add(&counters[ENDED + tier.index()], 1);
+                add(&counters[end], 1);
+                add(&counters[end + 1], u64::from(cost));
+                add(&counters[end + 2], square(cost));
+            }
+        }
         self.done();
+    }
+
+    /// The counters of a tier.
+    #[inline]
+    fn of_tier(&self, tier: Tier) -> &[AtomicU64] {
+        let from = tier.index() * TIER;
+        &self.shard.counters[from..from + TIER]
     }
 
     #[inline]
@@ -237,7 +284,6 @@ impl Counting<'_> {
             level
         };
         add(&self.shard.levels[level], u64::from(cost));
-        add(&self.shard.counters[SQUARES], square(cost));
     }
 
     /// Last: who sees the event sees all that was counted of it.
@@ -281,8 +327,14 @@ pub(crate) struct Ended {
 }
 
 impl Counted {
-    fn of_tiers(&self, from: usize) -> [u64; TIERS] {
-        std::array::from_fn(|tier| self.counters[from + tier])
+    /// A figure of each tier.
+    fn of_tiers(&self, what: usize) -> [u64; TIERS] {
+        std::array::from_fn(|tier| self.counters[tier * TIER + what])
+    }
+
+    fn sum(&self, what: usize) -> u64 {
+        let add = |sum: u64, of: u64| sum.wrapping_add(of);
+        self.of_tiers(what).into_iter().fold(0, add)
     }
 
     /// Requests that had a slot, by tier, …
@@ -291,18 +343,18 @@ impl Counted {
     }
 
     /// … what they cost, …
-    pub(crate) const fn started_cost(&self) -> u64 {
-        self.counters[STARTED_COST]
+    pub(crate) fn started_cost(&self) -> u64 {
+        self.sum(STARTED_COST)
     }
 
     /// … and how many were no first attempt.
-    pub(crate) const fn started_retries(&self) -> u64 {
-        self.counters[STARTED_RETRIES]
+    pub(crate) fn started_retries(&self) -> u64 {
+        self.sum(STARTED_RETRIES)
     }
 
     /// Requests that the gate refused, by tier, …
     pub(crate) fn refused(&self) -> [u64; TIERS] {
-        self.of_tiers(REFUSED)
+        std::array::from_fn(|tier| self.counters[REFUSED + tier])
     }
 
     /// … what they would have cost, …
@@ -316,22 +368,30 @@ impl Counted {
     }
 
     /// The squares of all these costs, summed.
-    pub(crate) const fn offered_squares(&self) -> u64 {
-        self.counters[SQUARES]
+    pub(crate) fn offered_squares(&self) -> u64 {
+        self.sum(STARTED_SQUARES)
+            .wrapping_add(self.counters[REFUSED_SQUARES])
     }
 
     /// Slots that came back, by tier, …
     pub(crate) fn ended(&self) -> [u64; TIERS] {
-        self.of_tiers(ENDED)
+        let succeeded = self.of_tiers(SUCCEEDED);
+        std::array::from_fn(|tier| succeeded[tier].wrapping_add(self.counters[ENDED + tier]))
     }
 
     /// … and by how the work in them ended.
-    pub(crate) const fn ended_so(&self, outcome: Option<Outcome>) -> Ended {
-        let end = end(outcome);
-        Ended {
-            requests: self.counters[END_COUNT + end],
-            cost: self.counters[END_COST + end],
-            cost_squares: self.counters[END_SQUARES + end],
+    pub(crate) fn ended_so(&self, outcome: Option<Outcome>) -> Ended {
+        match end(outcome) {
+            None => Ended {
+                requests: self.sum(SUCCEEDED),
+                cost: self.sum(SUCCEEDED_COST),
+                cost_squares: self.sum(SUCCEEDED_SQUARES),
+            },
+            Some(end) => Ended {
+                requests: self.counters[end],
+                cost: self.counters[end + 1],
+                cost_squares: self.counters[end + 2],
+            },
         }
     }
 }
@@ -379,7 +439,7 @@ impl Tally {
             for (index, ((now, seen), sum)) in counters.zip(&mut counted.counters).enumerate() {
                 let news = news(now, seen);
                 *sum = sum.wrapping_add(news);
-                started |= index < REFUSED && news > 0;
+                started |= index < REFUSED && index % TIER == STARTED && news > 0;
             }
             let levels = shard.levels.iter().zip(&mut seen.levels);
             for (index, (now, seen)) in levels.enumerate() {
@@ -507,7 +567,7 @@ mod tests {
         let shards = Shards::new();
         let mut tally = Tally::new();
         let mine = shards.mine().unwrap();
-        mine.shard.counters[STARTED_COST].store(u64::MAX - 4, Ordering::Relaxed);
+        mine.of_tier(Tier::T0)[STARTED_COST].store(u64::MAX - 4, Ordering::Relaxed);
         mine.shard.events.store(u64::MAX, Ordering::Relaxed);
         tally.take(&shards, |_, _| ());
         mine.started(rank(0), 10, false, SLOT);

@@ -50,6 +50,17 @@ pub(crate) struct Free {
     pub(crate) timed_bits: u32,
 }
 
+/// The word as it was when it was free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen(u64);
+
+impl Seen {
+    /// Which share of requests is to go to the engine all the same, as a power of two.
+    pub(crate) const fn timed_bits(self) -> u32 {
+        (self.0 >> TIMED_SHIFT & TIMED) as u32
+    }
+}
+
 /// A slot taken without the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
@@ -70,18 +81,18 @@ impl SlotWord {
         self.0.load(Ordering::Relaxed) & HELD == 0
     }
 
-    /// Which share of requests is to go to the engine all the same, as a power of two; `None` when all are.
+    /// The word while it is free. Whoever sees it so sees the costs and the hash that were shown before.
     #[inline]
-    pub(crate) fn timed_bits(&self) -> Option<u32> {
-        // Acquire: whoever sees it free sees the costs and the hash that were shown before.
-        let word = self.0.load(Ordering::Acquire);
-        (word & HELD == 0).then_some((word >> TIMED_SHIFT & TIMED) as u32)
+    pub(crate) fn look(&self) -> Option<Seen> {
+        let word = peek(&self.0);
+        (word & HELD == 0).then_some(Seen(word))
     }
 
-    /// Takes a slot, if that is not the engine's to decide.
+    /// Takes a slot, if that is not the engine's to decide. It begins with the word that was seen: where two threads change
+    /// it all the time, each further look costs as much as a change.
     #[inline]
-    pub(crate) fn take(&self) -> Option<Taken> {
-        let mut word = peek(&self.0);
+    pub(crate) fn take(&self, seen: Seen) -> Option<Taken> {
+        let mut word = seen.0;
         loop {
             let in_use = word & COUNT;
             let limit = word >> COUNT_BITS & COUNT;
@@ -165,22 +176,23 @@ mod tests {
                 timed_bits: 31,
             });
         };
-        assert_eq!((word.take(), word.timed_bits()), (None, None));
+        let take = || word.look().and_then(|seen| word.take(seen));
+        assert_eq!(word.look(), None);
         assert!(!word.give_back());
         release(0, 3, 5);
-        assert_eq!(word.timed_bits(), Some(31));
-        assert_eq!(word.take(), Some(Taken { in_use: 1, turn: 5 }));
-        assert_eq!(word.take(), Some(Taken { in_use: 2, turn: 5 }));
-        assert_eq!(word.take(), None);
+        assert_eq!(word.look().map(Seen::timed_bits), Some(31));
+        assert_eq!(take(), Some(Taken { in_use: 1, turn: 5 }));
+        assert_eq!(take(), Some(Taken { in_use: 2, turn: 5 }));
+        assert_eq!(take(), None);
         assert!(word.give_back());
-        assert_eq!(word.take().map(|taken| taken.in_use), Some(2));
+        assert_eq!(take().map(|taken| taken.in_use), Some(2));
         assert_eq!(word.hold(), Some(2));
-        assert_eq!((word.hold(), word.take()), (None, None));
+        assert_eq!((word.hold(), take()), (None, None));
         assert!(!word.give_back() && !word.is_free());
         release(1, 1, TURNS + 1);
-        assert_eq!(word.take(), None);
+        assert_eq!(take(), None);
         assert!(word.give_back() && !word.give_back());
         release(0, 1 << 20, TURNS + 1);
-        assert_eq!(word.take(), Some(Taken { in_use: 1, turn: 1 }));
+        assert_eq!(take(), Some(Taken { in_use: 1, turn: 1 }));
     }
 }

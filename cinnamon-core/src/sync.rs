@@ -41,9 +41,9 @@ pub(crate) fn park_timeout(_: Duration) {
 /// that then stores hides the loads of others before it, and orders that matter are not tried (loom 0.7.3).
 pub(crate) fn peek(word: &AtomicU64) -> u64 {
     #[cfg(not(cinnamon_loom))]
-    return word.load(Ordering::Relaxed);
+    return word.load(Ordering::Acquire);
     #[cfg(cinnamon_loom)]
-    match word.compare_exchange(u64::MAX, u64::MAX, Ordering::Relaxed, Ordering::Relaxed) {
+    match word.compare_exchange(u64::MAX, u64::MAX, Ordering::Acquire, Ordering::Acquire) {
         Ok(is) | Err(is) => is,
     }
 }

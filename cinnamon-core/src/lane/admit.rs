@@ -41,6 +41,18 @@ impl Pending {
         polled
     }
 
+    /// Makes the offer. If it has to wait, who waits is to [`poll`](Pending::poll).
+    pub(super) fn offer_at_once(&mut self, lane: &Lane) -> Poll<Result<Ticket, Rejected>> {
+        let Self::Unoffered(request) = *self else {
+            return Poll::Pending;
+        };
+        let offered = self.offer(lane, &request);
+        if offered.is_ready() {
+            *self = Self::Done;
+        }
+        offered
+    }
+
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
         let decided = lane.decide(request, |engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));

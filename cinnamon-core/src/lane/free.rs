@@ -15,12 +15,13 @@ use crate::effects::Ticket;
 use crate::observer::OfferAnswer;
 use crate::permit::Completion;
 use crate::request::Request;
+use crate::slots::Seen;
 use crate::verdict::AdmitKind;
 
 impl Lane {
     /// A slot for one about whom the engine need not be asked; else for how many it stands there, as a power of two.
     #[inline(always)]
-    pub(super) fn run_free(&self, request: &Request, timed_bits: u32) -> Result<Ticket, u8> {
+    pub(super) fn run_free(&self, request: &Request, seen: Seen) -> Result<Ticket, u8> {
         const FOR_ITSELF: u8 = 0;
         let core = self.core();
         let observed = !self.shared.observers().is_empty();
@@ -34,14 +35,14 @@ impl Lane {
             }
         }
         let counting = core.shards.mine().ok_or(FOR_ITSELF)?;
-        if counting.is_timed(timed_bits) {
+        if counting.is_timed(seen.timed_bits()) {
             counting.passed_on();
-            return Err(timed_bits as u8);
+            return Err(seen.timed_bits() as u8);
         }
         let rank = core.gate.rank(request, counting.number());
         let rank = rank.ok_or(FOR_ITSELF)?;
         let cost = core.gate.cost(request);
-        let slot = core.slots.take().ok_or(FOR_ITSELF)?;
+        let slot = core.slots.take(seen).ok_or(FOR_ITSELF)?;
         counting.started(rank, cost, request.attempt > 0, slot);
         drop(counting);
         let ticket = Ticket {
@@ -63,21 +64,14 @@ impl Lane {
 
     /// The same, for one who has stood at the lock.
     #[cold]
-    pub(super) fn run_free_after_all(
-        &self,
-        request: &Request,
-        timed_bits: u32,
-    ) -> Result<Ticket, u8> {
-        self.run_free(request, timed_bits)
+    pub(super) fn run_free_after_all(&self, request: &Request, seen: Seen) -> Result<Ticket, u8> {
+        self.run_free(request, seen)
     }
 
     /// Gives back a slot that was had without the engine.
     #[inline]
     pub(super) fn finish_free(&self, ticket: &Ticket, done: Option<Completion>) -> Back {
         let core = self.core();
-        if !core.slots.is_free() {
-            return Back::Held;
-        }
         let mut now = Instant::FAR_FUTURE;
         if !self.shared.observers().is_empty() {
             match self.shared.read_clock() {
