@@ -13,7 +13,7 @@ use loom_tests::{Bell, T1, assert_at_rest, check, lane, spawn};
 /// A slot had without the engine, and given back, while the limit is changed.
 #[test]
 fn a_slot_comes_and_goes_while_the_limit_changes() {
-    check(2, || {
+    check(3, || {
         let (_controller, lane, _) = lane(4);
         let worker = {
             let lane = lane.clone();
