@@ -24,8 +24,6 @@ use crate::priority::mix64;
 
 /// A stretch holds at least so many completions (times their scatter) …
 pub(super) const STRETCH_EVENTS: f64 = 25.0;
-/// … of which so many were timed: what it takes for a comparison of service times.
-pub(super) const SAMPLES_SHARE: f64 = 0.5;
 /// … spans so many service times, or it sees only a part of what it started …
 const STRETCH_SERVICES: f64 = 2.0;
 /// … and so many ticks.
@@ -215,8 +213,7 @@ impl Auto {
         let open = &self.open;
         open.ticks >= STRETCH_TICKS
             && open.finished() >= stretches * STRETCH_EVENTS * self.known.scatter
-            // Of a lane with thousands a second few are timed, and by their times stretches are compared.
-            && open.samples >= SAMPLES_SHARE * stretches * STRETCH_EVENTS * self.known.scatter
+            && self.known.knows_times(open, stretches)
             && open.seconds >= STRETCH_SERVICES * self.known.residual_s(open.service_s())
     }
 

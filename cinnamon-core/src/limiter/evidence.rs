@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 
-use super::auto::{SAMPLES_SHARE, STRETCH_EVENTS};
+use super::auto::STRETCH_EVENTS;
 use super::trial::Stretch;
 
 /// So many stretches with the present number are compared with. Once a number was settled on, so many must be full
 /// one after the other before another is tried: in calm weather a pool is full for a moment now and then.
 const HOME_STRETCHES: usize = 8;
+/// What share of a stretch's completions must have been timed for a comparison of service times.
+const SAMPLES_SHARE: f64 = 0.5;
 /// Scatter below which completions are not believed to be more regular.
 const SCATTER_MIN: f64 = 0.5;
 /// Scatter above which they are not believed to be wilder: a trial must come to an end.
@@ -101,6 +103,12 @@ impl Evidence {
         push(&mut self.full, stretch, HOME_STRETCHES);
     }
 
+    /// Whether enough of it were timed for a stretch, or so many, to be compared by service times: of a lane with thousands a
+    /// second few are.
+    pub(super) fn knows_times(&self, stretch: &Stretch, stretches: f64) -> bool {
+        stretch.samples >= SAMPLES_SHARE * stretches * STRETCH_EVENTS * self.scatter
+    }
+
     /// All full ones together, and whether they are many.
     pub(super) fn home(&self) -> (Stretch, bool) {
         let mut home = Stretch::default();
@@ -183,7 +191,7 @@ impl Evidence {
         let mut roomy = Stretch::default();
         for past in &self.spare {
             // One that was short for how wild the store turned out to be is no measure of it.
-            let enough = past.samples >= SAMPLES_SHARE * STRETCH_EVENTS * self.scatter;
+            let enough = self.knows_times(past, 1.0);
             if enough && past.in_use() <= roomy_share * in_use {
                 roomy.add(past);
             }
