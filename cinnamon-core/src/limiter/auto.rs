@@ -34,8 +34,7 @@ const VERDICT_EVENTS: f64 = 8.0;
 const AWAY_STRETCHES: f64 = 8.0;
 /// … and for as many times as much as is known of that.
 const AWAY_TIMES: f64 = 2.0;
-/// The present number is known well by so many full stretches as [`Evidence`] keeps, or by so many completions (times
-/// their scatter).
+/// The present number is known well by as many full stretches as [`Evidence`] keeps, or so many completions (times scatter).
 const KNOWN_EVENTS: f64 = 400.0;
 /// A trial is of half as many slots again, or of two thirds; of four times and a quarter, when the last one succeeded
 /// or nothing is known yet. As logarithms.
