@@ -7,7 +7,8 @@
 //! | refused by the gate | none | none | none |
 //! | one in sixteen requests, or fewer of very many | as by the engine | the lane's | one at each end |
 //!
-//! A thread without a [`Seat`](crate::seat::Seat) needs one more each time, for its shard.
+//! A thread without a [`Seat`](crate::seat::Seat) needs one more each time, for its shard; a permit that owns its lane's handle one at each end, for
+//! the handle's count.
 
 use super::Lane;
 use crate::clock::Instant;
