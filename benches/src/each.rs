@@ -28,14 +28,13 @@ const TROUBLE_TIMES: f64 = 30.0;
 const TROUBLE_MIN_S: f64 = 60.0;
 /// Nothing is refused later than this after there is room again, or two of the signal's own times.
 const RELEASE_S: f64 = 2.0;
-/// A detector's law backs off to eight holds between two probes, and needs some more from what it lets in to what is asked
-/// for: it is let go so many of its own times later.
-const RELEASE_BINARY_TIMES: f64 = 20.0;
+/// A detector's law is out with a wrong detector within five holds, and that is how long it takes to settle; twice as much is
+/// what it has to find its way back.
+const RELEASE_BINARY_TIMES: f64 = 10.0;
 /// How far the pressure may be from its target.
 const OFF_TARGET: f64 = 0.1;
-/// And how much of what is carried must be let in. A detector only says yes or no; it is held to less.
+/// And how much of what is carried must be let in.
 const SERVED: f64 = 0.9;
-const SERVED_BINARY: f64 = 0.75;
 
 /// How often.
 #[derive(Clone, Debug, Args)]
@@ -82,9 +81,8 @@ impl Row {
     /// Whether all of it is as it must be.
     #[must_use]
     pub fn held(&self) -> bool {
-        let served = if self.binary { SERVED_BINARY } else { SERVED };
         let on_target = self.binary || (self.pressure - 1.0).abs() <= OFF_TARGET;
-        on_target && self.served >= served && self.refused_calm == 0.0 && self.refused_after == 0.0
+        on_target && self.served >= SERVED && self.refused_calm == 0.0 && self.refused_after == 0.0
     }
 }
 
@@ -130,8 +128,7 @@ fn print(rows: &[Row]) {
         );
     }
     println!(
-        "bars: pressure within {OFF_TARGET} of 1, served at least {SERVED} of what is carried ({SERVED_BINARY} for those that \
-         only fire), nothing refused in calm, nor {RELEASE_S} s or two T after there is room again ({RELEASE_BINARY_TIMES} T for \
+        "bars: pressure within {OFF_TARGET} of 1, served at least {SERVED} of what is carried, nothing refused in calm, nor {RELEASE_S} s or two T after there is room again ({RELEASE_BINARY_TIMES} T for \
          those that only fire)"
     );
 }

@@ -54,7 +54,8 @@ pub enum PlantKind {
     Follower,
     /// A level that follows the admitted rate with its time constant; pressure 1.0 is what it can carry.
     Level,
-    /// A detector that fires while more than it can carry was admitted over the last 0.2 s.
+    /// A detector that fires while more than it can carry was admitted over the last fifth of its hold: the ready-made ones
+    /// watch a quarter of theirs.
     Detector,
     /// A gauge with a mind of its own: its pressure is what it "carries".
     Gauge,
@@ -92,8 +93,8 @@ const fn default_period_s() -> f64 {
     0.1
 }
 
-/// Memory of a detector.
-const DETECTOR_S: f64 = 0.2;
+/// Memory of a detector, as a share of its hold.
+const DETECTOR_SHARE: f64 = 0.2;
 /// Pressures are kept so many to a delay.
 const MARKS_PER_DELAY: f64 = 50.0;
 
@@ -145,7 +146,7 @@ impl State {
         match self.plant.kind {
             PlantKind::Follower => self.level = (self.level - carries * dt_s).max(0.0),
             PlantKind::Level => self.level *= (-dt_s / self.plant.time_s).exp(),
-            PlantKind::Detector => self.level *= (-dt_s / DETECTOR_S).exp(),
+            PlantKind::Detector => self.level *= (-dt_s / self.detector_s()).exp(),
             PlantKind::Gauge => {}
         }
         self.at = self.at.max(now);
@@ -168,7 +169,7 @@ impl State {
         match self.plant.kind {
             PlantKind::Follower => self.level += 1.0,
             PlantKind::Level => self.level += 1.0 / self.plant.time_s,
-            PlantKind::Detector => self.level += 1.0 / DETECTOR_S,
+            PlantKind::Detector => self.level += 1.0 / self.detector_s(),
             PlantKind::Gauge => {}
         }
     }
@@ -182,6 +183,10 @@ impl State {
             PlantKind::Detector => f64::from(u8::from(share > 1.0)),
             PlantKind::Gauge => carries,
         }
+    }
+
+    fn detector_s(&self) -> f64 {
+        DETECTOR_SHARE * self.plant.time_s
     }
 
     fn late_pressure(&self, now: Instant) -> f64 {
