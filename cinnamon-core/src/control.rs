@@ -65,8 +65,8 @@ pub(crate) struct Shared {
     pub(crate) ticks_late: AtomicU64,
     /// When metrics were last emitted, ns.
     pub(crate) emitted_ns: AtomicU64,
-    /// Labels of the overrides among them.
-    pub(crate) emitted_overrides: Mutex<Vec<(String, String)>>,
+    /// What is kept from one emission to the next.
+    pub(crate) emission: Mutex<export::Emission>,
     /// The control step panicked, or the clock is dead; every lane was switched off.
     pub(crate) failed: AtomicBool,
     pub(crate) closed: AtomicBool,
@@ -181,7 +181,7 @@ impl Shared {
             ticks: AtomicU64::new(0),
             ticks_late: AtomicU64::new(0),
             emitted_ns: AtomicU64::new(0),
-            emitted_overrides: Mutex::new(Vec::new()),
+            emission: Mutex::default(),
             failed: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -388,9 +388,9 @@ impl Shared {
         // A recorder is the embedder's code.
         let emitted = catch_unwind(AssertUnwindSafe(|| {
             let snapshot = self.snapshot();
-            let mut past = std::mem::take(&mut *lock(&self.emitted_overrides));
-            export::emit(&snapshot, &mut past);
-            *lock(&self.emitted_overrides) = past;
+            let mut kept = std::mem::take(&mut *lock(&self.emission));
+            export::emit(&snapshot, &mut kept);
+            *lock(&self.emission) = kept;
         }));
         if emitted.is_err() {
             tracing::error!("the recorder of metrics panicked");

@@ -4,9 +4,12 @@
 //! recorder that is installed after the controller was built gets everything from then on. Every name, its unit
 //! and its labels are in [`METRICS`].
 
+mod keys;
 mod table;
 
-use metrics::{Label, counter, describe_counter, describe_gauge, gauge};
+use metrics::with_recorder;
+
+use std::cell::RefCell;
 
 use crate::codel::CodelState;
 use crate::health::HealthState;
@@ -16,7 +19,7 @@ use crate::priority::Tier;
 use crate::signal::{Mode, SignalFault, SignalSnapshot, SignalState};
 use crate::verdict::Binding;
 
-use MetricKind::{Counter, Gauge};
+use keys::{Keys, METADATA};
 pub use table::METRICS;
 
 /// Whether a metric only grows.
@@ -76,14 +79,22 @@ const CODEL: [(CodelState, &str); 3] = [
     (CodelState::Standing, "standing"),
 ];
 
-/// Emits everything. `past` are the overrides that were emitted before: a recorder keeps what it was told last, so
-/// it must be told that they are over.
-pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
-    describe();
+/// What is kept from one emission to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Emission {
+    keys: Keys,
+    /// The overrides that were emitted: a recorder keeps what it was told last, so it must be told that they are over.
+    past: Vec<(String, String)>,
+}
+
+/// Emits everything.
+pub(crate) fn emit(snapshot: &Snapshot, kept: &mut Emission) {
+    kept.keys.begin();
     let out = Out {
         controller: &snapshot.name,
+        keys: RefCell::new(&mut kept.keys),
     };
-    out.overrides(snapshot, past);
+    out.overrides(snapshot, &mut kept.past);
     for mode in MODES {
         let on = flag(snapshot.mode == mode);
         out.set("cinnamon_mode", &[("mode", mode.as_str())], on);
@@ -116,22 +127,20 @@ pub(crate) fn emit(snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
 /// Where one controller's figures go.
 struct Out<'a> {
     controller: &'a str,
+    keys: RefCell<&'a mut Keys>,
 }
 
 impl Out<'_> {
     fn set(&self, metric: &'static str, labels: &[(&'static str, &str)], value: f64) {
-        gauge!(metric, self.labels(labels)).set(value);
+        let mut keys = self.keys.borrow_mut();
+        let key = keys.next(metric, self.controller, labels);
+        with_recorder(|recorder| recorder.register_gauge(key, &METADATA).set(value));
     }
 
     fn count(&self, metric: &'static str, labels: &[(&'static str, &str)], value: u64) {
-        counter!(metric, self.labels(labels)).absolute(value);
-    }
-
-    fn labels(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
-        let all = [("controller", self.controller)].into_iter();
-        let all = all.chain(labels.iter().copied());
-        all.map(|(key, value)| Label::new(key, value.to_owned()))
-            .collect()
+        let mut keys = self.keys.borrow_mut();
+        let key = keys.next(metric, self.controller, labels);
+        with_recorder(|recorder| recorder.register_counter(key, &METADATA).absolute(value));
     }
 
     fn overrides(&self, snapshot: &Snapshot, past: &mut Vec<(String, String)>) {
@@ -191,8 +200,7 @@ impl Out<'_> {
         self.count("cinnamon_retry_denied_total", &[name], lane.retry_denied);
         set("cinnamon_retry_share", lane.retry_share);
         for (tier, verdict, requests) in lane.verdicts.iter() {
-            let tier = tier.to_string();
-            let labels = [name, ("tier", &*tier), ("verdict", verdict)];
+            let labels = [name, ("tier", tier.as_str()), ("verdict", verdict)];
             self.count("cinnamon_verdicts_total", &labels, requests);
         }
         set("cinnamon_limit", lane.limit.into());
@@ -207,8 +215,7 @@ impl Out<'_> {
             labelled("cinnamon_in_use", "kind", kind, requests.into());
         }
         for (tier, requests) in Tier::ALL.into_iter().zip(lane.waiting_by_tier) {
-            let tier = tier.to_string();
-            labelled("cinnamon_waiting", "tier", &tier, requests.into());
+            labelled("cinnamon_waiting", "tier", tier.as_str(), requests.into());
         }
         set("cinnamon_waiting_bytes", lane.waiting_bytes as f64);
         self.histogram(name, &lane.waited, WAITED);
@@ -307,16 +314,6 @@ impl Out<'_> {
             let labels = [name, ("fault", fault.as_str())];
             let count = signal.faults[fault as usize];
             self.count("cinnamon_signal_faults_total", &labels, count);
-        }
-    }
-}
-
-fn describe() {
-    for metric in METRICS {
-        let about = format!("{} ({})", metric.about, metric.unit);
-        match metric.kind {
-            Counter => describe_counter!(metric.name, about),
-            Gauge => describe_gauge!(metric.name, about),
         }
     }
 }

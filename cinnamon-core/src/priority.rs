@@ -61,6 +61,12 @@ impl Tier {
         self as usize
     }
 
+    /// `t0` to `t5`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        ["t0", "t1", "t2", "t3", "t4", "t5"][self as usize]
+    }
+
     /// The tier with this number, `None` above 5.
     #[must_use]
     pub const fn from_index(index: usize) -> Option<Self> {
@@ -74,7 +80,7 @@ impl Tier {
 
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "t{}", self.index())
+        f.pad(self.as_str())
     }
 }
 
