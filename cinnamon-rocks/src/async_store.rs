@@ -11,7 +11,7 @@ use futures_channel::oneshot;
 use crate::error::{PoolError, StoreError, UnknownFamily};
 use crate::operation::Operation;
 use crate::permit::StorePermit;
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolClosed};
 use crate::scan::ScanOptions;
 use crate::store::{Batch, Row, Store};
 use crate::utilisation::Touched;
@@ -39,7 +39,7 @@ pub const THREADS_MAX: u32 = 1_024;
 /// pool wake them.
 ///
 /// A cheap handle; clones share the store and its threads. When the last one is dropped, what was begun is
-/// still done, and the database stays open until it is; the threads are not waited for. Whoever drops the last of all
+/// still done, and the database stays open until it is; the threads are not waited for ([`AsyncStore::shutdown`] waits). Whoever drops the last of all
 /// handles closes RocksDB on that thread, which takes as long as RocksDB does.
 ///
 /// # Cancel safety
@@ -92,6 +92,19 @@ impl AsyncStore {
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Ends it: takes no more calls, as [`Store::close`] does, and blocks until all that was begun is done and its threads
+    /// have ended. From then on they hold nothing of the database, so that whoever drops the last handle closes RocksDB
+    /// there and then; at the end of a program this is to be had before `main` returns. All clones are ended. Ending it twice
+    /// is ending it once.
+    ///
+    /// It waits for as long as the slowest call takes; [`Controller::drain`](cinnamon_core::Controller::drain) beforehand lets
+    /// who waits have their turn, and has a time limit. In asynchronous code call it where blocking is allowed. Called on one
+    /// of its own threads, by [`AsyncStore::run`], it waits for all others.
+    pub fn shutdown(&self) {
+        self.store.close();
+        self.pool.join();
     }
 
     /// A handle on this column family, with the same threads.
@@ -290,7 +303,7 @@ impl AsyncStore {
         let admission = self.store.admit_touching(operation, touched, request);
         let permit = admission.await?;
         let store = self.store.clone();
-        let answer = self.hand_over(move || work(&store, permit));
+        let answer = self.hand_over(move || work(&store, permit))?;
         // Without an answer the work unwound.
         answer.await.unwrap_or(Err(StoreError::Panicked))
     }
@@ -299,7 +312,7 @@ impl AsyncStore {
     fn hand_over<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> oneshot::Receiver<T> {
+    ) -> Result<oneshot::Receiver<T>, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let job = move || {
             // Nobody need be there any more.
@@ -307,8 +320,9 @@ impl AsyncStore {
         };
         let store = &self.store;
         let threads_max = || slots(store, |lane| lane.limit).min(THREADS_MAX) as usize;
-        self.pool.submit(Box::new(job), threads_max);
-        receiver
+        let taken = self.pool.submit(Box::new(job), threads_max);
+        taken.map_err(|PoolClosed| StoreError::Closed)?;
+        Ok(receiver)
     }
 }
 

@@ -7,23 +7,30 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{io, thread};
+use std::thread::{self, JoinHandle};
+use std::{io, mem};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs jobs on its threads. They end when it is dropped and all jobs are done.
+/// Runs jobs on its threads. They end when it is closed or dropped, and all jobs are done.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    jobs: Sender<Job>,
     shared: Arc<Shared>,
 }
+
+/// The pool takes no more jobs; this one was dropped.
+#[derive(Debug)]
+pub(crate) struct PoolClosed;
 
 #[derive(Debug)]
 struct Shared {
     jobs: Receiver<Job>,
     state: Mutex<State>,
+    /// Where jobs are put; nothing once it is closed. Order of locks: this, then the state.
+    inlet: Mutex<Option<Sender<Job>>>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Every job is given a thread when it comes, or counted in `backlog`: `threads - idle` is the number of jobs
@@ -52,17 +59,26 @@ impl Pool {
                 backlog: 0,
                 threads_max: threads_max.max(1),
             }),
+            inlet: Mutex::new(Some(sender)),
+            handles: Mutex::default(),
         });
         start(&shared, 1)?;
-        Ok(Self {
-            jobs: sender,
-            shared,
-        })
+        Ok(Self { shared })
     }
 
     /// Runs the job on a thread of its own, at once, if there may be one more; `threads_max` is asked when there
     /// are already as many as there might be when it was asked before.
-    pub(crate) fn submit(&self, job: Job, threads_max: impl FnOnce() -> usize) {
+    ///
+    /// # Errors
+    ///
+    /// When it is closed.
+    pub(crate) fn submit(
+        &self,
+        job: Job,
+        threads_max: impl FnOnce() -> usize,
+    ) -> Result<(), PoolClosed> {
+        let inlet = lock(&self.shared.inlet);
+        let jobs = inlet.as_ref().ok_or(PoolClosed)?;
         let mut state = self.shared.lock();
         if state.idle > 0 {
             state.idle -= 1;
@@ -87,8 +103,31 @@ impl Pool {
         }
         drop(state);
         // There is a receiver as long as there is a pool.
-        let sent = self.jobs.send(job);
+        let sent = jobs.send(job);
         debug_assert!(sent.is_ok());
+        Ok(())
+    }
+
+    /// Takes no more jobs.
+    pub(crate) fn close(&self) {
+        *lock(&self.shared.inlet) = None;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.shared.inlet).is_none()
+    }
+
+    /// Closes it, and waits until all jobs are done and all threads have ended; but for this one, if it is one of them.
+    pub(crate) fn join(&self) {
+        self.close();
+        let handles = mem::take(&mut *lock(&self.shared.handles));
+        let this = thread::current().id();
+        for handle in handles {
+            if handle.thread().id() != this {
+                // It catches what its jobs do.
+                let _ended = handle.join();
+            }
+        }
     }
 
     #[cfg(test)]
@@ -97,9 +136,15 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn work(&self) {
@@ -118,9 +163,15 @@ impl Shared {
 }
 
 fn start(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
-    let shared = Arc::clone(shared);
+    let working = Arc::clone(shared);
     let builder = thread::Builder::new().name(format!("cinnamon-rocks-{number}"));
-    builder.spawn(move || shared.work()).map(drop)
+    let handle = builder.spawn(move || working.work())?;
+    lock(&shared.handles).push(handle);
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -151,7 +202,7 @@ mod tests {
         let held = [held(), held(), held()];
         let mut ends = Vec::new();
         for (job, began, release) in held {
-            pool.submit(job, || 2);
+            pool.submit(job, || 2).unwrap();
             ends.push((began, release));
         }
         ends[0].0.recv().unwrap();
@@ -177,10 +228,10 @@ mod tests {
     fn it_grows_when_more_is_allowed_and_keeps_what_it_has() {
         let pool = Pool::new(1).unwrap();
         let (first, began, release) = held();
-        pool.submit(first, || 1);
+        pool.submit(first, || 1).unwrap();
         began.recv().unwrap();
         let (second, began, release_second) = held();
-        pool.submit(second, || 2);
+        pool.submit(second, || 2).unwrap();
         began.recv().unwrap();
         release.send(()).unwrap();
         release_second.send(()).unwrap();
@@ -191,7 +242,7 @@ mod tests {
             threads_max: 2,
         };
         until(&pool, rest);
-        pool.submit(Box::new(|| {}), || 1);
+        pool.submit(Box::new(|| {}), || 1).unwrap();
         until(&pool, rest);
     }
 
@@ -199,10 +250,11 @@ mod tests {
     fn a_panic_costs_no_thread() {
         let pool = Pool::new(1).unwrap();
         for _ in 0..3 {
-            pool.submit(Box::new(|| panic!("on purpose")), || 1);
+            pool.submit(Box::new(|| panic!("on purpose")), || 1)
+                .unwrap();
         }
         let (job, began, release) = held();
-        pool.submit(job, || 1);
+        pool.submit(job, || 1).unwrap();
         began.recv().unwrap();
         assert_eq!(pool.state().threads, 1);
         release.send(()).unwrap();
@@ -213,11 +265,41 @@ mod tests {
         let pool = Pool::new(1).unwrap();
         let (job, began, release) = held();
         let (done, when_done) = unbounded();
-        pool.submit(job, || 1);
-        pool.submit(Box::new(move || done.send(()).unwrap()), || 1);
+        pool.submit(job, || 1).unwrap();
+        pool.submit(Box::new(move || done.send(()).unwrap()), || 1)
+            .unwrap();
         began.recv().unwrap();
         drop(pool);
         release.send(()).unwrap();
+        when_done.recv().unwrap();
+    }
+
+    #[test]
+    fn who_joins_it_finds_everything_done_and_nobody_is_taken_after() {
+        let pool = Pool::new(2).unwrap();
+        let done = Arc::new(Mutex::new(0));
+        for _ in 0..20 {
+            let done = Arc::clone(&done);
+            pool.submit(Box::new(move || *lock(&done) += 1), || 2)
+                .unwrap();
+        }
+        pool.join();
+        assert_eq!(*lock(&done), 20);
+        assert_eq!(Arc::strong_count(&pool.shared), 1, "its threads have ended");
+        assert!(pool.submit(Box::new(|| {}), || 2).is_err());
+        pool.join();
+    }
+
+    #[test]
+    fn a_job_may_join_it_and_does_not_wait_for_itself() {
+        let pool = Arc::new(Pool::new(1).unwrap());
+        let (done, when_done) = unbounded();
+        let joining = Arc::clone(&pool);
+        let job = move || {
+            joining.join();
+            done.send(()).unwrap();
+        };
+        pool.submit(Box::new(job), || 1).unwrap();
         when_done.recv().unwrap();
     }
 }

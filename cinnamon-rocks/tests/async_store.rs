@@ -208,6 +208,50 @@ async fn a_closed_store_says_so() {
     assert!(matches!(error, StoreError::Closed), "{error}");
 }
 
+/// After it the database is closed by whoever lets the last handle go, and by no thread of the store's.
+#[test]
+fn shut_down_it_has_done_what_was_begun_and_holds_nothing() {
+    let (dir, store) = open(|_| {});
+    let cx = &mut Context::from_waker(Waker::noop());
+    let (begin, began) = channel();
+    let (release, released) = channel::<()>();
+    let (ended, when_ended) = channel();
+    {
+        let work = move |store: &Store, permit| {
+            begin.send(()).expect("the test waits");
+            released.recv().expect("the test releases");
+            store.put_with(permit, b"held", b"done")
+        };
+        let mut run = pin!(store.run(Operation::Put, &T1, work));
+        assert!(run.as_mut().poll(cx).is_pending());
+        began.recv().expect("it runs");
+    }
+    let shutting = store.clone();
+    let shutting = thread::spawn(move || {
+        shutting.shutdown();
+        ended.send(()).expect("the test waits");
+    });
+    until(|| store.store().snapshot().closed);
+    assert!(when_ended.try_recv().is_err(), "a call still runs");
+    release.send(()).expect("it waits");
+    when_ended.recv().expect("it ends");
+    shutting.join().expect("it ended");
+    {
+        let mut late = pin!(store.get(&T1, b"key"));
+        let late = late.as_mut().poll(cx);
+        assert!(matches!(late, Poll::Ready(Err(StoreError::Closed))));
+    }
+    store.shutdown();
+    let written = store.store().clone();
+    drop(store);
+    drop(written);
+    // It is closed: it can be opened again, and what was begun is there.
+    let mut options = StoreOptions::default().family(FamilyOptions::new("other"));
+    options.write_stall = false;
+    let again = Store::open(dir.path(), options).expect("nobody holds it");
+    assert!(again.get(&T1, b"held").expect("it reads").is_some());
+}
+
 #[tokio::test]
 async fn a_scan_comes_in_chunks_and_no_row_is_lost_when_its_future_is_dropped() {
     let (_dir, store) = open(|_| {});

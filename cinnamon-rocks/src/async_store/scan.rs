@@ -28,7 +28,7 @@ enum Place {
     Here(Box<Scan>),
     /// With a thread, which reads a chunk from this key on.
     Reading(oneshot::Receiver<(Box<Scan>, Chunk)>, Option<Vec<u8>>),
-    /// Lost: the chunk from this key on panicked.
+    /// Lost: the chunk from this key on panicked, or found the store shut down.
     Lost(Option<Vec<u8>>),
 }
 
@@ -68,7 +68,11 @@ impl AsyncScan {
                         let chunk = scan.next_chunk_with(permit);
                         (scan, chunk)
                     };
-                    self.place = Place::Reading(self.store.hand_over(work), resume_at);
+                    self.place = match self.store.hand_over(work) {
+                        Ok(answer) => Place::Reading(answer, resume_at),
+                        // Shut down since it was admitted; the scan went with the work.
+                        Err(_) => Place::Lost(resume_at),
+                    };
                 }
                 elsewhere => self.place = elsewhere,
             }
@@ -84,10 +88,12 @@ impl AsyncScan {
             Place::Lost(resume_at) => resume_at.clone(),
             Place::Here(_) | Place::Reading(..) => None,
         };
-        Err(ScanError {
-            error: StoreError::Panicked,
-            resume_at,
-        })
+        let error = if self.store.pool.is_closed() {
+            StoreError::Closed
+        } else {
+            StoreError::Panicked
+        };
+        Err(ScanError { error, resume_at })
     }
 
     /// The scan between chunks, to ask it where it stands; `None` while a chunk that nobody waits for any more
