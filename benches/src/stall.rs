@@ -80,6 +80,9 @@ pub(crate) struct Options {
     /// Seconds of each run that count. With 8 the best sustained rate varies by 15 % from run to run.
     #[arg(long, default_value_t = 20.0, value_parser = seconds)]
     seconds: f64,
+    /// Only this arm, and others named so.
+    #[arg(long = "arm", value_enum)]
+    arms: Vec<Arm>,
     /// Print all figures, and how things stood every tenth of a second, as JSON.
     #[arg(long)]
     json: bool,
@@ -153,7 +156,9 @@ fn run(options: &Options) -> Result<Outcome> {
     let clock = Clock::new();
     let measure = Duration::from_secs_f64(options.seconds);
     let closed: Duration = SETTLE.iter().map(|&settle| settle + measure).sum();
-    let arms: Duration = Arm::ALL
+    let chosen = |arm: &Arm| options.arms.is_empty() || options.arms.contains(arm);
+    let chosen: Vec<Arm> = Arm::ALL.into_iter().filter(chosen).collect();
+    let arms: Duration = chosen
         .iter()
         .map(|arm| arm.lead() + WARM_UP + measure)
         .sum();
@@ -162,7 +167,7 @@ fn run(options: &Options) -> Result<Outcome> {
     bar.set_message("preparing");
     let store = prepare(&dir.path().join("base"), options.seed, &clock)?;
     let path = |arm: Arm| dir.path().join(arm.name());
-    for arm in Arm::ALL {
+    for &arm in &chosen {
         store.checkpoint(path(arm))?;
     }
     let (mut closed, mut budget) = (Vec::new(), Budget::new());
@@ -177,7 +182,7 @@ fn run(options: &Options) -> Result<Outcome> {
     drop(store);
     let mut budget = Some(budget.of_another_store());
     let mut runs = Vec::new();
-    for arm in Arm::ALL {
+    for &arm in &chosen {
         bar.set_message(arm.name());
         let (store, bytes) = open(&path(arm), arm, &mut budget)?;
         let schedule = Schedule::new(LOAD * best_per_s(&closed), arm.lead(), options.seed);

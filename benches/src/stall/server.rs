@@ -12,6 +12,7 @@ use std::time::Duration;
 use cinnamon_core::{Mode, Reason, Request};
 use cinnamon_rocks::{Operation, Store, StoreError, StorePermit};
 use cinnamon_signals::WriteBytesHandle;
+use clap::ValueEnum;
 use crossbeam_channel::{Receiver, Sender};
 use quanta::{Clock, Instant};
 
@@ -20,11 +21,15 @@ use super::stats::{DEADLINE, Stats};
 use crate::task::{Task, Waiting};
 
 /// Who decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Arm {
+    /// Nobody: threads and an endless line.
     NoControl,
+    /// Cinnamon, which knows nothing of stalls.
     WithoutSignal,
+    /// Cinnamon with the signal of the store.
     WriteStall,
+    /// Cinnamon with a budget of bytes.
     WriteBytes,
 }
 

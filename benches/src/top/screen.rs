@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use cinnamon_core::{Clock, Instant, MonotonicClock};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use signal_hook::consts::TERM_SIGNALS;
 
 use super::draw::{self, Choice, Next};
 use super::model::Model;
@@ -23,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// An answer: when it was asked for, when it came, and what it was.
 type Fetched = (Instant, Instant, Result<BTreeMap<String, Scrape>, String>);
 
-/// Shows until `q`, and leaves the terminal as it was; also when something panics.
+/// Shows until `q` or a signal to end, and leaves the terminal as it was; also when something panics.
 pub(super) fn run(source: Source, clock: &MonotonicClock, choice: Choice) -> io::Result<()> {
     let model = Model::new(source.url());
     let (ask, questions) = channel();
@@ -33,6 +36,10 @@ pub(super) fn run(source: Source, clock: &MonotonicClock, choice: Choice) -> io:
     thread::Builder::new()
         .name("lab-top-fetch".to_owned())
         .spawn(move || fetch(&source, &fetching, &questions, &tell))?;
+    let told_to_end = Arc::new(AtomicBool::new(false));
+    for &signal in TERM_SIGNALS {
+        signal_hook::flag::register(signal, Arc::clone(&told_to_end))?;
+    }
     let mut terminal = ratatui::try_init()?;
     let shown = Screen {
         model,
@@ -43,7 +50,7 @@ pub(super) fn run(source: Source, clock: &MonotonicClock, choice: Choice) -> io:
         answers,
         due: Some(clock.now()),
     }
-    .show(&mut terminal, clock);
+    .show(&mut terminal, clock, &told_to_end);
     let restored = ratatui::try_restore();
     shown.and(restored)
 }
@@ -76,8 +83,13 @@ struct Screen {
 }
 
 impl Screen {
-    fn show(mut self, terminal: &mut DefaultTerminal, clock: &MonotonicClock) -> io::Result<()> {
-        loop {
+    fn show(
+        mut self,
+        terminal: &mut DefaultTerminal,
+        clock: &MonotonicClock,
+        told_to_end: &AtomicBool,
+    ) -> io::Result<()> {
+        while !told_to_end.load(Ordering::Relaxed) {
             self.exchange(clock.now());
             let (model, now) = match &self.frozen {
                 Some((model, since)) => (model, *since),
@@ -90,9 +102,10 @@ impl Screen {
                 && key.kind != KeyEventKind::Release
                 && !self.press(key, clock.now())
             {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// Takes an answer in if one has come, and asks if it is time.
