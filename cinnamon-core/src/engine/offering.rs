@@ -105,6 +105,9 @@ impl Engine {
             Judged::Waits if u64::from(request.bytes) > self.queue_bytes_max => {
                 Expected::Refused(Reason::Evicted)
             }
+            Judged::Waits if self.has_no_place_for(weighed.rank, request.bytes) => {
+                Expected::Refused(Reason::Evicted)
+            }
             Judged::Waits => Expected::Waits,
         };
         Explanation {

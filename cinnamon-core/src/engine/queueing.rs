@@ -47,6 +47,21 @@ impl Engine {
         Offered::Waiting(id)
     }
 
+    /// Whether the queue is full of what is at least as good as such a newcomer, who then is the one to leave. Between
+    /// tenants of one tier another may leave in his place: whoever has most in the queue.
+    pub(super) fn has_no_place_for(&self, rank: Rank, bytes: u32) -> bool {
+        let full = self.queue.len() >= self.queue_len_max()
+            || self.queue.bytes().saturating_add(u64::from(bytes)) > self.queue_bytes_max;
+        let tier = rank.priority().tier().index();
+        let waiting = self.queue.tier_len();
+        let gives = |of: usize, waiting: u32| !self.shares.shields(of, waiting, self.limit);
+        let others_give = (tier + 1..TIERS).any(|of| waiting[of] > 0 && gives(of, waiting[of]));
+        let worst = self.queue.worst_of(tier);
+        full && !others_give
+            && gives(tier, waiting[tier] + 1)
+            && worst.is_none_or(|worst| worst.rank.priority() < rank.priority())
+    }
+
     fn queue_len_max(&self) -> u32 {
         self.queue_len_max.unwrap_or_else(|| {
             let by_capacity = (QUEUE_SECONDS * self.completions_per_s()) as u32;

@@ -257,19 +257,18 @@ impl Lane {
             })
     }
 
+    /// Whether there is no room for those who wait, and so many more of so many bytes.
+    pub fn is_beyond_full(&self, more: u32, more_bytes: u32) -> bool {
+        let len = self.waiters.len() as u32 + more;
+        let bytes = self.waiters.iter().map(|waiter| u64::from(waiter.bytes));
+        let bytes = bytes.sum::<u64>() + u64::from(more_bytes);
+        // What is derived is 160 at least, and no case comes that far.
+        len > self.queue_len_max.unwrap_or(u32::MAX) || bytes > self.queue_bytes_max
+    }
+
     /// Lets the worst go until all have room.
     pub(super) fn make_room(&mut self, newcomer: u64, seen: &Seen) -> Checked {
-        let too_many = |lane: &Self| {
-            let len = lane.waiters.len() as u32;
-            let bytes: u64 = lane
-                .waiters
-                .iter()
-                .map(|waiter| u64::from(waiter.bytes))
-                .sum();
-            // What is derived is 160 at least, and no case comes that far.
-            len > lane.queue_len_max.unwrap_or(u32::MAX) || bytes > lane.queue_bytes_max
-        };
-        while too_many(self) {
+        while self.is_beyond_full(0, 0) {
             // Once it has to go itself, nobody else has to any more: so it is the last.
             let mut seen = seen.clone();
             let others = self

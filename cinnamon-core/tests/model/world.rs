@@ -488,7 +488,7 @@ impl<'a> World<'a> {
         let explained = self.lanes[lane].explain(&ask.request(clock));
         let model = &self.models[lane];
         let now = clock.saturating_add(model.skew).max(model.now);
-        let may: Vec<Expected> = model
+        let mut may: Vec<Expected> = model
             .judge(clock, now, &ask, true)
             .into_iter()
             .map(|judged| match judged {
@@ -498,6 +498,10 @@ impl<'a> World<'a> {
                 Judged::Waits => Expected::Waits,
             })
             .collect();
+        // Who leaves a full queue is seen when it is done.
+        if may.contains(&Expected::Waits) && model.is_beyond_full(1, ask.bytes) {
+            may.push(Expected::Refused(Reason::Evicted));
+        }
         let Some(Explanation {
             answer, rank, mode, ..
         }) = explained
