@@ -2,6 +2,7 @@
 //! gates.
 
 mod overriding;
+mod rest;
 mod show;
 
 use std::hash::{BuildHasher, RandomState};
@@ -32,9 +33,12 @@ use crate::sync::{Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, lock};
 use crate::tenants;
 use crate::verdict::Binding;
 
+pub(crate) use rest::REST_NS;
+use rest::{REST_EMIT_NS, Rest};
+
 /// A tick should see about this many completions: fewer are noise, more are late.
 const TICK_COMPLETIONS: f64 = 200.0;
-/// Between ticks while nothing happens: 4 wake-ups a second cost about 0.01 % of a core.
+/// Between ticks while nothing has to be decided. When nobody asks anything either, see [`rest`].
 pub(crate) const IDLE_TICK_NS: u64 = 250_000_000;
 /// Switches are looked at this often; a signal handler cannot wake anybody. What is thrown is in force well
 /// within a tenth of a second. (50 wake-ups a second, only while somebody holds a switch.)
@@ -75,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) drain_lock: Mutex<()>,
     pub(crate) freed: Condvar,
     pub(crate) kick: Arc<Kick>,
+    /// Nobody has asked anything for a while, and the control thread rests until somebody does.
+    pub(crate) rests: AtomicBool,
     pub(crate) switches: Switches,
     /// Of the thread that watches the override file.
     pub(crate) sentinel: Arc<Kick>,
@@ -115,6 +121,7 @@ pub(crate) struct Control {
     pub(crate) next_tick: Instant,
     /// The last tick found nothing to do, and the next is far away.
     pub(crate) idle: bool,
+    rest: Rest,
 }
 
 impl Shared {
@@ -170,6 +177,7 @@ impl Shared {
                 last_tick: now,
                 next_tick: now,
                 idle: true,
+                rest: Rest::default(),
                 config: Arc::clone(&config),
             }),
             tick_max_ms: AtomicU64::new(config.tick_max_ms),
@@ -188,6 +196,7 @@ impl Shared {
             drain_lock: Mutex::new(()),
             freed: Condvar::new(),
             kick: Arc::new(Kick::new()),
+            rests: AtomicBool::new(false),
             switches: Switches::default(),
             sentinel: Arc::new(Kick::new()),
             tenants,
@@ -285,8 +294,10 @@ impl Shared {
     /// when to wake next.
     pub(crate) fn drive(&self, now: Instant) -> Instant {
         self.poll_switches();
+        self.end_rest(now);
         if self.is_due(now) {
             self.guarded_tick(now);
+            self.begin_rest(now);
         } else {
             for lane in &self.lanes {
                 lane.with(Some(now), |engine, _, now| engine.expire(now));
@@ -330,7 +341,7 @@ impl Shared {
             let control = lock(&self.control);
             (control.next_tick, control.idle)
         };
-        let longest_ns = IDLE_TICK_NS.max(self.tick_max_ms.load(Ordering::Relaxed) * 1_000_000);
+        let longest_ns = REST_NS.max(self.tick_max_ms.load(Ordering::Relaxed) * 1_000_000);
         // No tick is planned further ahead than that: the clock was set back.
         let set_back = next_tick.nanos_since(now) > longest_ns;
         let busy = |lane: &LaneCore| {
@@ -377,7 +388,13 @@ impl Shared {
     fn emit_if_due(&self, now: Instant) {
         let emitted = Instant::from_nanos(self.emitted_ns.load(Ordering::Relaxed));
         let set_back = emitted.nanos_since(now) > EMIT_NS;
-        if set_back || now.nanos_since(emitted) >= EMIT_NS {
+        // While it rests there is hardly any news.
+        let period_ns = if self.rests.load(Ordering::Relaxed) {
+            REST_EMIT_NS
+        } else {
+            EMIT_NS
+        };
+        if set_back || now.nanos_since(emitted) >= period_ns {
             self.emitted_ns.store(now.as_nanos(), Ordering::Relaxed);
             self.emit();
         }

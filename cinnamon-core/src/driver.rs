@@ -1,14 +1,14 @@
 //! The control thread: ticks, and expiry between them.
 //!
 //! It holds the controller weakly, so it ends when the last handle is gone. While nothing happens it
-//! sleeps a quarter of a second at a time; a waiter that comes sooner than that, or whose time runs
-//! out sooner, kicks it.
+//! sleeps a quarter of a second at a time, and a second when nobody asks anything; a waiter that comes sooner than that, or
+//! whose time runs out sooner, kicks it, and so does the first who asks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::control::{IDLE_TICK_NS, Shared};
+use crate::control::{IDLE_TICK_NS, REST_NS, Shared};
 use crate::sync::{
     Arc, AtomicU64, Condvar, Mutex, Ordering, ThreadBuilder, Weak, lock, wait_while,
 };
@@ -60,6 +60,12 @@ impl Kick {
         }
     }
 
+    /// Whether the thread was kicked since it last slept.
+    #[cfg(test)]
+    pub(crate) fn was_kicked(&self) -> bool {
+        lock(&self.state).kicked
+    }
+
     /// Ends the thread.
     pub(crate) fn stop(&self) {
         lock(&self.state).stopped = true;
@@ -73,7 +79,7 @@ impl Kick {
         self.wakes_at.store(until.as_nanos(), Ordering::Release);
         if !state.kicked && !state.stopped {
             // Never longer than the longest plan: the clock may have been set back since it was made.
-            let time = until.since(now).min(Duration::from_nanos(IDLE_TICK_NS));
+            let time = until.since(now).min(Duration::from_nanos(REST_NS));
             let sleeps = |state: &mut KickState| !state.kicked && !state.stopped;
             state = wait_while(&self.condvar, state, time, sleeps);
         }

@@ -322,6 +322,11 @@ impl Engine {
         ))
     }
 
+    /// All that was ever offered.
+    pub(crate) const fn offered(&self) -> u64 {
+        self.offered
+    }
+
     /// The request offered last, as a ticket.
     pub(crate) const fn last_offered(&self) -> Ticket {
         self.last

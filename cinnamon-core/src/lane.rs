@@ -346,6 +346,7 @@ impl Lane {
         let mut wakers = Vec::new();
         let answer = core.step(state, now, &mut wakers, Counts::Left, ask);
         core.tell(wakers);
+        self.shared.rouse();
         Decided::ByEngine(answer, stands_for_bits)
     }
 

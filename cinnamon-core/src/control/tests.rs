@@ -68,3 +68,40 @@ fn metrics_go_on_after_a_failure_and_say_so() {
     });
     assert_eq!(failed.as_deref(), Some("Gauge(1.0)"));
 }
+
+/// Until nobody has come for two seconds, and then for a second at a time.
+#[test]
+fn when_nobody_asks_anything_it_rests_until_somebody_does() {
+    let (controller, clock) = controller();
+    let (shared, lane) = (&controller.shared, controller.lane("main").unwrap());
+    let sleeps_ms = |by: Duration| {
+        let now = clock.advance(by);
+        shared.drive(now).nanos_since(now) / 1_000_000
+    };
+    // One request a second is enough for it to stay awake.
+    for _ in 0..12 {
+        drop(lane.try_admit(&Request::new(Tier::T1)).unwrap());
+        for _ in 0..4 {
+            assert!(sleeps_ms(Duration::from_millis(250)) <= 250);
+        }
+    }
+    let quiet: Vec<u64> = (0..12).map(|_| sleeps_ms(Duration::from_secs(1))).collect();
+    let awake = quiet.iter().take_while(|&&ms| ms <= 250).count();
+    assert!((4..=8).contains(&awake), "{quiet:?}");
+    assert!(quiet[awake..].iter().all(|&ms| ms == 1_000), "{quiet:?}");
+    // Woken for nothing it goes on resting.
+    let ticks = controller.snapshot().ticks;
+    assert_eq!(sleeps_ms(Duration::from_millis(400)), 600);
+    assert_eq!(controller.snapshot().ticks, ticks);
+    // The first who comes wakes it, and has it tick at once.
+    assert!(!shared.kick.was_kicked());
+    let permit = lane.try_admit(&Request::new(Tier::T1)).unwrap();
+    assert!(shared.kick.was_kicked());
+    assert!(sleeps_ms(Duration::from_millis(1)) <= 250);
+    assert_eq!(controller.snapshot().ticks, ticks + 1);
+    // While it runs there is no rest.
+    for _ in 0..20 {
+        assert!(sleeps_ms(Duration::from_millis(250)) <= 250);
+    }
+    drop(permit);
+}

@@ -99,7 +99,11 @@ mod tests {
         let mut keys = Keys::default();
         let named: [&[(&str, &str, &str)]; 3] = [
             &[("a", "lane", "read"), ("b", "tier", "t0")],
-            &[("c", "lane", "read"), ("a", "lane", "read"), ("b", "tier", "t1")],
+            &[
+                ("c", "lane", "read"),
+                ("a", "lane", "read"),
+                ("b", "tier", "t1"),
+            ],
             &[("a", "lane", "read")],
         ];
         for emission in named {
@@ -115,6 +119,11 @@ mod tests {
         assert!(is(&known, "a", "store", &[("lane", "read")]));
         assert!(!is(&known, "a", "other", &[("lane", "read")]));
         assert!(!is(&known, "a", "store", &[]));
-        assert!(!is(&known, "a", "store", &[("lane", "read"), ("tier", "t0")]));
+        assert!(!is(
+            &known,
+            "a",
+            "store",
+            &[("lane", "read"), ("tier", "t0")]
+        ));
     }
 }
