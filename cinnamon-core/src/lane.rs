@@ -54,6 +54,15 @@ enum Decided<R> {
     ByEngine(Option<R>, u8),
 }
 
+/// An offer that the engine is to be asked about.
+#[derive(Clone, Copy, Debug)]
+struct Asks {
+    /// What it stands for there, see [`Decided::ByEngine`].
+    stands_for_bits: u8,
+    /// The engine let others run without it when this one came.
+    was_free: bool,
+}
+
 impl Lane {
     pub(crate) const fn new(shared: Arc<Shared>, index: usize) -> Self {
         Self { shared, index }
@@ -311,29 +320,42 @@ impl Lane {
         }
     }
 
-    /// Has a slot without the engine, or is refused by the gate, or asks the engine.
+    /// Has a slot without the engine, or is refused by the gate; else the engine is to be asked.
     #[inline(always)]
-    fn decide<R>(
+    fn decide_before(&self, request: &Request) -> Result<Result<Ticket, Rejected>, Asks> {
+        // While slots are free to have, the gate is open.
+        if let Some(seen) = self.core().slots.look() {
+            match self.run_free(request, seen) {
+                Ok(ticket) => return Ok(Ok(ticket)),
+                Err(stands_for_bits) => {
+                    return Err(Asks {
+                        stands_for_bits,
+                        was_free: true,
+                    });
+                }
+            }
+        }
+        match self.refuse_at_gate(request) {
+            Some(rejected) => Ok(Err(rejected)),
+            None => Err(Asks {
+                stands_for_bits: 0,
+                was_free: false,
+            }),
+        }
+    }
+
+    fn decide_by_engine<R>(
         &self,
         request: &Request,
+        asks: Asks,
         ask: impl FnOnce(&mut Admission, &mut Waiters, Instant) -> R,
     ) -> Decided<R> {
         let core = self.core();
-        let mut stands_for_bits = 0;
-        // While slots are free to have, the gate is open.
-        let free = core.slots.look();
-        if let Some(seen) = free {
-            match self.run_free(request, seen) {
-                Ok(ticket) => return Decided::Before(Ok(ticket)),
-                Err(bits) => stands_for_bits = bits,
-            }
-        } else if let Some(rejected) = self.refuse_at_gate(request) {
-            return Decided::Before(Err(rejected));
-        }
+        let mut stands_for_bits = asks.stands_for_bits;
         let now = self.shared.read_clock();
         let mut state = lock(&core.state);
         // It was held by somebody's step that is over: no need for one of ours, for which others would have to stand here too.
-        if free.is_none()
+        if !asks.was_free
             && let Some(seen) = core.slots.look()
         {
             drop(state);
@@ -350,8 +372,17 @@ impl Lane {
         Decided::ByEngine(answer, stands_for_bits)
     }
 
+    #[inline]
     fn try_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
-        let decided = self.decide(request, |engine, _, now| {
+        match self.decide_before(request) {
+            Ok(answer) => answer,
+            Err(asks) => self.try_by_engine(request, asks),
+        }
+    }
+
+    #[inline(never)]
+    fn try_by_engine(&self, request: &Request, asks: Asks) -> Result<Ticket, Rejected> {
+        let decided = self.decide_by_engine(request, asks, |engine, _, now| {
             let offered = engine.offer(now, request, None);
             let wakeup = engine.waits_in_shadow().then(|| engine.next_wakeup());
             (offered, wakeup)
@@ -378,10 +409,19 @@ impl Lane {
         }
     }
 
+    #[inline]
     fn block_for_ticket(&self, request: &Request) -> Result<Ticket, Rejected> {
+        match self.decide_before(request) {
+            Ok(answer) => answer,
+            Err(asks) => self.block_by_engine(request, asks),
+        }
+    }
+
+    #[inline(never)]
+    fn block_by_engine(&self, request: &Request, asks: Asks) -> Result<Ticket, Rejected> {
         let mut pending = Pending::Unoffered(*request);
         // Mostly nobody has to wait, and no waker is needed.
-        if let Poll::Ready(result) = pending.offer_at_once(self) {
+        if let Poll::Ready(result) = pending.offer_at_once(self, asks) {
             return result;
         }
         let (parker, waker) = Parker::of_this_thread();

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use super::{Decided, Lane};
+use super::{Asks, Decided, Lane};
 use crate::effects::{Offered, Ticket};
 use crate::observer::OfferAnswer;
 use crate::permit::{OwnedPermit, Permit};
@@ -41,20 +41,37 @@ impl Pending {
         polled
     }
 
-    /// Makes the offer. If it has to wait, who waits is to [`poll`](Pending::poll).
-    pub(super) fn offer_at_once(&mut self, lane: &Lane) -> Poll<Result<Ticket, Rejected>> {
+    /// Makes the offer to the engine. If it has to wait, who waits is to [`poll`](Pending::poll).
+    pub(super) fn offer_at_once(
+        &mut self,
+        lane: &Lane,
+        asks: Asks,
+    ) -> Poll<Result<Ticket, Rejected>> {
         let Self::Unoffered(request) = *self else {
             return Poll::Pending;
         };
-        let offered = self.offer(lane, &request);
+        let offered = self.offer_to_engine(lane, &request, asks);
         if offered.is_ready() {
             *self = Self::Done;
         }
         offered
     }
 
+    #[inline]
     fn offer(&mut self, lane: &Lane, request: &Request) -> Poll<Result<Ticket, Rejected>> {
-        let decided = lane.decide(request, |engine, waiters, now| {
+        match lane.decide_before(request) {
+            Ok(answer) => Poll::Ready(answer),
+            Err(asks) => self.offer_to_engine(lane, request, asks),
+        }
+    }
+
+    fn offer_to_engine(
+        &mut self,
+        lane: &Lane,
+        request: &Request,
+        asks: Asks,
+    ) -> Poll<Result<Ticket, Rejected>> {
+        let decided = lane.decide_by_engine(request, asks, |engine, waiters, now| {
             let offered = engine.offer(now, request, Some(waiters.next_token()));
             let token = match offered {
                 Offered::Waiting(id) => Some(waiters.wait(id)),
