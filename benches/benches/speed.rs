@@ -35,8 +35,10 @@ const RUN_MS: u64 = 2;
 const PAIRS: usize = 20;
 /// An idle controller is watched so often …
 const IDLE_WINDOWS: usize = 5;
-/// … for so long: eight of its ticks, and two emissions of metrics.
-const IDLE_WINDOW: Duration = Duration::from_secs(2);
+/// … for so long: five of its ticks, and an emission of metrics.
+const IDLE_WINDOW: Duration = Duration::from_secs(5);
+/// Before that its threads start, and nobody asks it anything for as long as it takes to be idle.
+const IDLE_FROM: Duration = Duration::from_secs(3);
 
 /// Measures what an admission costs, beside others.
 #[derive(Debug, Parser)]
@@ -117,8 +119,7 @@ fn idle(signals: usize, name: &str) -> Result<Figures, Box<dyn Error>> {
     let builder = fixture::with_gauges(Controller::builder(config), signals, DEFAULT_PERIOD);
     let controller = builder.build()?;
     let clock = MonotonicClock::new();
-    // Its threads start.
-    pause(IDLE_WINDOW / 4);
+    pause(IDLE_FROM);
     let mut shares: Vec<f64> = (0..IDLE_WINDOWS)
         .map(|_| {
             let (began, used) = (clock.now(), cpu_ns());
