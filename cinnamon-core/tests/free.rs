@@ -265,7 +265,8 @@ fn observers_see_each_request_and_how_long_it_ran() {
 #[test]
 fn the_service_times_of_a_sample_are_those_of_all() {
     let (controller, lane, clock) = free(16);
-    for _ in 0..50 {
+    // Of forty thousand a second one thousand are timed, and which these are depends on the thread.
+    for _ in 0..2_000 {
         for key in 0..100u64 {
             let permit = lane.try_admit(&T1.key(key)).expect("slots to spare");
             // Every other is four times as long; their rhythm must not be that of the sample.
@@ -280,8 +281,8 @@ fn the_service_times_of_a_sample_are_those_of_all() {
         "{snapshot:?}"
     );
     // Those that were timed stand for the others.
-    let counted = snapshot.served.count() as f64 / 5_000.0;
-    assert!((0.7..1.3).contains(&counted), "{counted}");
+    let counted = snapshot.served.count() as f64 / 200_000.0;
+    assert!((0.9..1.1).contains(&counted), "{counted}");
 }
 
 /// A lane that is crowded for a tenth of the time, in which work takes twice as long and everybody comes to the engine.
@@ -289,8 +290,8 @@ fn the_service_times_of_a_sample_are_those_of_all() {
 fn a_crowded_moment_does_not_outvote_the_calm_in_which_few_are_timed() {
     let (controller, lane, clock) = free(2);
     let (mut taken_ns, mut requests) = (0u64, 0u64);
-    // Of a million a second one thousand are timed: it takes some hundred thousand.
-    for key in 0..400_000u64 {
+    // Of a million a second one thousand are timed, and which these are depends on the thread: it takes some million.
+    for key in 0..3_000_000u64 {
         let crowded = key % 1_000 >= 900;
         let other = crowded.then(|| lane.try_admit(&T1.key(key)).expect("a slot"));
         let permit = lane.try_admit(&T1.key(key)).expect("a slot");

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use cinnamon_core::config::DEFAULT_TICK_MAX_MS;
 use cinnamon_core::{
-    Action, BuildError, Builder, Clock, Config, ConfigError, Controller, Dynamics, Instant, Lane,
-    LaneSettings, ManualClock, Override, Priority, Reading, Request, Settings, Signal, Target,
-    Tier, UnknownLane, View,
+    Action, BuildError, Builder, Clock, Completion, Config, ConfigError, Controller, Culprit,
+    Dynamics, Instant, Lane, LaneSettings, ManualClock, Override, Priority, Reading, Remedy,
+    Request, Settings, Signal, Target, Tier, UnknownLane, View, Who,
 };
 
 /// Slots of a lane that is never full here.
@@ -151,6 +151,64 @@ impl Signal for Half {
     }
 }
 
+/// Keys that a signal may have throttled at once.
+pub const CULPRITS: u64 = 16;
+
+/// A controller whose signal names so many keys, 0 and up, and the lane in which these are throttled. Nobody ticks any more, and its
+/// clock stands still: they stay throttled.
+///
+/// # Errors
+///
+/// When it cannot be built.
+pub fn throttling(culprits: u64) -> Result<Fixture, Error> {
+    let clock = ManualClock::new();
+    let config = Config::new(Settings::one_lane(LANE, SLOTS))?;
+    let builder = Controller::builder(config).signal(Accuser { culprits });
+    let controller = builder.build_manual(clock.shared())?;
+    let lane = controller.lane(LANE)?;
+    // Ten seconds, a thousand requests a second, all from those.
+    for step in 0..10_000u64 {
+        let key = step % culprits.max(1);
+        let permit = lane.try_admit(&Request::new(Tier::T3).key(key));
+        let now = clock.advance(Duration::from_millis(1));
+        if let Ok(permit) = permit {
+            permit.finish(Completion::success());
+        }
+        if step % 20 == 0 {
+            controller.tick(now);
+        }
+    }
+    Ok((controller, lane))
+}
+
+/// A gauge far over its target that knows who it is.
+struct Accuser {
+    culprits: u64,
+}
+
+impl Signal for Accuser {
+    fn name(&self) -> &'static str {
+        "accuser"
+    }
+
+    fn dynamics(&self) -> Dynamics {
+        Dynamics::settling(Duration::from_secs(1))
+    }
+
+    fn remedy(&self) -> Remedy {
+        Remedy::Precise
+    }
+
+    fn sample(&mut self, _now: Instant, _view: &View) -> Reading {
+        let share = 1.0 / self.culprits.max(1) as f64;
+        let named = (0..self.culprits).map(|key| Culprit {
+            who: Who::Key(key),
+            share,
+        });
+        Reading::pressure(2.0).culprits(named.collect())
+    }
+}
+
 /// A clock that goes on by 50 ns at each reading, some part of what an admission takes. (A clock that stands
 /// still would leave out the accounting for the time between two calls.)
 #[derive(Debug, Default)]
@@ -174,6 +232,17 @@ impl Clock for SteadyClock {
 mod tests {
     use super::*;
     use cinnamon_core::{Binding, Reason};
+
+    #[test]
+    fn who_is_named_is_throttled_and_nobody_else() {
+        for culprits in [0, CULPRITS] {
+            let (controller, lane) = throttling(culprits).unwrap();
+            let held = controller.snapshot().throttles.len() as u64;
+            assert_eq!(held, culprits);
+            let other = Request::new(Tier::T1).key(CULPRITS + 1);
+            assert!(lane.try_admit(&other).is_ok());
+        }
+    }
 
     #[test]
     fn the_gate_is_shut_to_what_it_is_to_refuse_and_to_nothing_else() {

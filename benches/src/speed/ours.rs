@@ -86,6 +86,31 @@ pub fn modes() -> Result<Vec<Subject>, Error> {
     ])
 }
 
+/// Admission and finish while a signal acts on whom it names: nobody, and as many keys as it may; the request is somebody else's.
+///
+/// # Errors
+///
+/// When a controller cannot be built.
+pub fn precise() -> Result<Vec<Subject>, Error> {
+    let with = |name: &str, culprits| -> Result<Subject, Error> {
+        let (controller, lane) = fixture::throttling(culprits)?;
+        let is_so = controller.snapshot().throttles.len() as u64 == culprits;
+        let mut key = fixture::CULPRITS;
+        Ok(Subject::new(name, move || {
+            let _kept = &controller;
+            key += 1;
+            is_so && borrowed(&lane, &black_box(Request::new(Tier::T1).key(key)))
+        }))
+    };
+    Ok(vec![
+        with("cinnamon precise action, nobody throttled", 0)?,
+        with(
+            "cinnamon precise action, 16 keys throttled",
+            fixture::CULPRITS,
+        )?,
+    ])
+}
+
 /// The queue: a slot handed on to who waits, and a queue that is swept.
 ///
 /// # Errors
@@ -142,6 +167,7 @@ pub fn all() -> Result<Vec<Subject>, Error> {
         admit()?,
         shed()?,
         modes()?,
+        precise()?,
         queue()?,
         tick()?,
         snapshot()?,
