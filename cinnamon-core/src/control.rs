@@ -34,7 +34,7 @@ use crate::tenants;
 use crate::verdict::Binding;
 
 pub(crate) use rest::REST_NS;
-use rest::{REST_EMIT_NS, Rest};
+use rest::Rest;
 
 /// A tick should see about this many completions: fewer are noise, more are late.
 const TICK_COMPLETIONS: f64 = 200.0;
@@ -388,13 +388,7 @@ impl Shared {
     fn emit_if_due(&self, now: Instant) {
         let emitted = Instant::from_nanos(self.emitted_ns.load(Ordering::Relaxed));
         let set_back = emitted.nanos_since(now) > EMIT_NS;
-        // While it rests there is hardly any news.
-        let period_ns = if self.rests.load(Ordering::Relaxed) {
-            REST_EMIT_NS
-        } else {
-            EMIT_NS
-        };
-        if set_back || now.nanos_since(emitted) >= period_ns {
+        if set_back || now.nanos_since(emitted) >= self.emit_period_ns() {
             self.emitted_ns.store(now.as_nanos(), Ordering::Relaxed);
             self.emit();
         }

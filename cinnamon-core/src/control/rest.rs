@@ -15,9 +15,10 @@
 //! An offer that comes while the thread says so is seen by one of the two: both look under the lane's lock, the thread after it
 //! has said that it rests, and the caller before it looks whether it does.
 
+use std::task::Waker;
 use std::time::Duration;
 
-use super::Shared;
+use super::{EMIT_NS, Shared};
 use crate::clock::Instant;
 use crate::lane::wake_all;
 use crate::sync::{Ordering, lock};
@@ -29,7 +30,7 @@ const QUIET_TICKS: u32 = 8;
 pub(crate) const REST_NS: u64 = 1_000_000_000;
 /// Between emissions of metrics while it rests. A recorder keeps what it was told last; one that is installed late has
 /// everything soon, and who draws `cinnamon_ticks_total` sees that the thread lives.
-pub(super) const REST_EMIT_NS: u64 = 5_000_000_000;
+const REST_EMIT_NS: u64 = 5_000_000_000;
 
 /// How long nobody has asked anything.
 #[derive(Debug, Default)]
@@ -45,31 +46,46 @@ pub(crate) struct Rest {
 impl Shared {
     /// Puts the next tick off if nobody asks anything.
     pub(super) fn begin_rest(&self, now: Instant) {
+        let mut wakers = Vec::new();
+        let rests = self.may_rest(now, &mut wakers);
+        if !rests {
+            self.rests.store(false, Ordering::Relaxed);
+        }
+        wake_all(wakers);
+    }
+
+    fn may_rest(&self, now: Instant, wakers: &mut Vec<Waker>) -> bool {
         let mut control = lock(&self.control);
         let control = &mut *control;
-        let (offered, running) = self.asked();
-        let quiet = control.idle && offered == control.rest.offered && running == 0;
-        control.rest = Rest {
-            offered,
-            quiet: if quiet {
-                control.rest.quiet.saturating_add(1)
-            } else {
-                0
-            },
-            rests: false,
-        };
+        let before = std::mem::take(&mut control.rest);
+        if !control.idle {
+            return false;
+        }
+        let (offered, running) = self.asked(wakers);
+        control.rest.offered = offered;
+        if offered != before.offered || running > 0 {
+            return false;
+        }
+        control.rest.quiet = before.quiet.saturating_add(1);
         let watched = self.has_switches() || control.overrides.next_end().is_some();
         if control.rest.quiet < QUIET_TICKS || watched {
-            self.rests.store(false, Ordering::Relaxed);
-            return;
+            return false;
         }
         self.rests.store(true, Ordering::Relaxed);
-        if self.asked().0 != offered {
-            self.rests.store(false, Ordering::Relaxed);
-            return;
+        if self.asked(wakers).0 != offered {
+            return false;
         }
         control.rest.rests = true;
         control.next_tick = now.after_nanos(REST_NS);
+        true
+    }
+
+    /// How long after metrics were emitted they are emitted again: while it rests there is hardly any news.
+    pub(super) fn emit_period_ns(&self) -> u64 {
+        match self.rests.load(Ordering::Relaxed) {
+            true => REST_EMIT_NS,
+            false => EMIT_NS,
+        }
     }
 
     /// If somebody has come meanwhile, a tick is due.
@@ -100,14 +116,13 @@ impl Shared {
     }
 
     /// All that was ever offered, and what runs now.
-    fn asked(&self) -> (u64, u32) {
-        let (mut wakers, mut all) = (Vec::new(), (0, 0));
+    fn asked(&self, wakers: &mut Vec<Waker>) -> (u64, u32) {
+        let mut all = (0, 0);
         for lane in &self.lanes {
-            lane.with_counts(None, &mut wakers, |engine, _, _| {
+            lane.with_counts(None, wakers, |engine, _, _| {
                 all = (all.0 + engine.offered(), all.1 + engine.running());
             });
         }
-        wake_all(wakers);
         all
     }
 }
