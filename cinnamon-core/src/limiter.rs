@@ -14,6 +14,7 @@
 //! | [`LimitRule::Aimd`] | Netflix concurrency-limits | overloaded outcomes |
 
 mod auto;
+mod distress;
 mod evidence;
 mod published;
 mod trial;

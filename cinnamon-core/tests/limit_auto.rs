@@ -21,7 +21,7 @@ fn a_ceiling_below_what_the_store_can_do_costs_some_slots_for_a_while_and_not_th
         let answered = f64::from(calm.good) / (20.0 * 700.0);
         assert!(answered > 0.95, "seed {seed}: {answered}");
         let busy = simulate(ceiling, (20.0, 1.5), Mode::Enforce, seed);
-        assert!(busy.settled() >= 12, "seed {seed}: {}", busy.settled());
+        assert!(busy.settled() >= 12, "seed {seed}: {:?}", busy.limits);
     }
 }
 

@@ -8,6 +8,7 @@ use cinnamon_core::{ConfigError, Instant, LaneSettings, Settings};
 use super::Row;
 use super::case::{Bar, Case};
 use super::rules::Rule;
+use crate::sim::{self, oracle::Oracle};
 
 /// How far from the store's room the limit may be.
 const NEAR: f64 = 0.2;
@@ -24,7 +25,7 @@ pub struct Figures {
     /// Kleinrock's power lost while the store was full or should have been: 1 less the mean of throughput over its best and of
     /// unloaded over present service time, whichever the limit spoils. 0 at the room.
     pub regret: f64,
-    /// Answers in time over what the store could have given.
+    /// Answers in time over what the store could have given, or over what the perfect shedder would have.
     pub goodput: f64,
 }
 
@@ -33,10 +34,15 @@ struct Record {
     /// When, the limit in force, the settled limit.
     limits: Vec<(f64, u32, u32)>,
     good: Vec<u64>,
+    /// All of it, where the oracle is asked.
+    whole: Option<sim::record::Record>,
 }
 
 impl Witness for Record {
     fn ended(&mut self, fate: &Fate) {
+        if let Some(whole) = &mut self.whole {
+            whole.ended(fate);
+        }
         let phase = usize::from(fate.phase);
         if self.good.len() <= phase {
             self.good.resize(phase + 1, 0);
@@ -101,7 +107,10 @@ pub fn run(case: &Case, rule: &Rule, seed: u64, trace: bool) -> Result<Figures, 
         seed,
         ..case.scenario.clone()
     };
-    let mut record = Record::default();
+    let mut record = Record {
+        whole: case.by_oracle.map(|_| sim::record::Record::default()),
+        ..Record::default()
+    };
     let mut lane = policy(&scenario, rule, case.start)?;
     scenario.run(&mut lane, &mut record)?;
     if trace {
@@ -112,7 +121,13 @@ pub fn run(case: &Case, rule: &Rule, seed: u64, trace: bool) -> Result<Figures, 
             );
         }
     }
-    Ok(judge(case, &record))
+    let mut figures = judge(case, &record);
+    if let (Some(phase), Some(mut whole)) = (case.by_oracle, record.whole) {
+        whole.finish();
+        let oracle = Oracle::of(&scenario, &whole.trials);
+        figures.goodput = sim::measures::figures(&scenario, &whole, &oracle)[phase].goodput;
+    }
+    Ok(figures)
 }
 
 fn judge(case: &Case, record: &Record) -> Figures {
@@ -218,7 +233,7 @@ pub fn table(rows: &[Row], rules: &[&'static Rule]) -> String {
         for row in of_case {
             let mark = if row.misses.is_empty() { ' ' } else { '!' };
             let cell = format!(
-                "{:.2} {:.3}/{:.2}{mark}",
+                "{:.2} {:.3}/{:.3}{mark}",
                 row.ratio, row.regret, row.goodput
             );
             let _ = write!(text, "{cell:>18}");

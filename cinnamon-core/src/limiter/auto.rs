@@ -17,6 +17,7 @@
 //! | trial, measuring | the evidence is clear | watching, with the better number |
 //! | trial, measuring | its stretch is over and nothing is clear | trial, settling, the other number |
 
+use super::distress::{Cut, Distress};
 use super::evidence::Evidence;
 use super::trial::{Finding, Question, Stretch, Trial, weigh};
 use super::{Limiter, SlotUse, Wanted};
@@ -56,7 +57,9 @@ const ROUND_UP: f64 = 0.25;
 /// A knee that is so far (a logarithm) above the present number is worth a move: above the knee, more slots
 /// seem to serve more by chance half of the time.
 const MOVE_UP_MIN: f64 = 0.05;
-const UP_ERRORS: f64 = 1.5;
+/// … and so many standard errors: with one and a half of them one trial in fifteen above the knee moved up, and on ten
+/// requests a second, where looks down are rare, the limit climbed.
+const UP_ERRORS: f64 = 2.0;
 /// … and one that, with the headroom, is so far below it.
 const MOVE_DOWN_MIN: f64 = 0.08;
 /// After trials up and down that found nothing the lane rests this many times the length of the last look up before
@@ -80,28 +83,15 @@ const GUESS_MAX: f64 = 16.0;
 /// errors, twice running: another store, and the rest is over.
 const CHANGED: f64 = 0.35;
 const CHANGED_ERRORS: f64 = 4.0;
-/// One cut for a stretch in which most work ended overloaded, or took too long.
-const CUT: f64 = 0.9;
-const OVERLOADED_SHARE: f64 = 0.5;
-/// After each so many cuts to get below the ceiling (to six tenths of the slots) …
-const CUTS_MAX: u32 = 5;
-/// … the P90 must be down to this share of what it was, or the slots are not why it is high.
-const CUT_HELPS: f64 = 0.9;
-/// So many cuts stand for having given up.
-const GIVEN_UP: u32 = u32::MAX;
 /// Less than this share of the throughput is less, if a queue forms too.
 const LESS: f64 = 0.8;
-/// More that is not used up, and in which work takes no longer than this many times as long, is let be.
-const CALM: f64 = 1.2;
-/// … as far as it was used, on average, and so much more.
-const USED: f64 = 1.2;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Auto {
     base: u32,
     bounds: (u32, u32),
-    ceiling_s: Option<f64>,
+    distress: Distress,
     rule: &'static str,
     /// Time it has seen, seconds.
     now_s: f64,
@@ -111,8 +101,6 @@ pub(crate) struct Auto {
     service_p90_s: f64,
     known: Evidence,
     trial: Option<Trial>,
-    /// Slots and P90 before the first of a row of cuts, and how many there were.
-    cuts: Option<(u32, f64, u32)>,
     /// The next trial.
     upward: bool,
     big: bool,
@@ -120,6 +108,10 @@ pub(crate) struct Auto {
     other_failed: bool,
     /// The first search: nothing has been settled on yet, by trial.
     searching: bool,
+    /// The last look was down: the next is up.
+    look_up: bool,
+    /// A look found no work for more slots: once more of it waits, the rest is over.
+    idle: bool,
     /// The last move was a guess: it is to be looked at before anything else.
     unsure: bool,
     /// The last stretch was crowded.
@@ -145,7 +137,7 @@ impl Auto {
         Self {
             base: slots,
             bounds,
-            ceiling_s,
+            distress: Distress::new(ceiling_s),
             rule: "initial",
             now_s: 0.0,
             open: Stretch::default(),
@@ -153,12 +145,13 @@ impl Auto {
             service_p90_s: 0.0,
             known: Evidence::new(slots),
             trial: None,
-            cuts: None,
             upward: true,
             // It may be wrong by any factor.
             big: true,
             other_failed: false,
             searching: true,
+            look_up: false,
+            idle: false,
             unsure: false,
             guessed: false,
             credit: 0.0,
@@ -213,6 +206,8 @@ impl Auto {
         open.ticks >= STRETCH_TICKS
             && open.finished() >= stretches * STRETCH_EVENTS * self.known.scatter
             && self.known.knows_times(open, stretches)
+            // At the very beginning only short work has come back; by Little's law this knows.
+            && open.finished() >= STRETCH_SERVICES * self.known.residual_s(1.0) * open.in_use()
             && open.seconds >= STRETCH_SERVICES * self.known.residual_s(open.service_s())
     }
 
@@ -233,6 +228,11 @@ impl Auto {
         }
         self.known.note_full(stretch);
         self.look_for_change(&stretch);
+        if self.idle && stretch.is_pressed(self.base) {
+            self.idle = false;
+            self.rest_until_s = self.now_s;
+            self.rest = REST_MIN;
+        }
         if self.now_s >= self.rest_until_s {
             self.look_about(&stretch);
         }
@@ -240,13 +240,16 @@ impl Auto {
 
     /// Whether the store answered so much faster with fewer in use that this is looked into.
     fn is_crowded(&mut self, stretch: &Stretch) -> bool {
-        let guess = self.known.guess(stretch);
+        let guess = self.known.guess(stretch, self.searching);
         // Not for one stretch alone: there may have been something dear in it.
         let again = std::mem::replace(&mut self.guessed, guess.is_some());
-        let Some(knee) = guess.filter(|_| again) else {
+        let Some(knee) = guess else {
             return false;
         };
-        let affordable = self.credit >= GUESS_EVENTS * self.known.scatter;
+        if !again && !self.searching {
+            return false;
+        }
+        let affordable = self.may_look_down(GUESS_EVENTS);
         (affordable || knee * BURIED < stretch.in_use()) && self.look_at(knee, stretch)
     }
 
@@ -276,6 +279,8 @@ impl Auto {
                 || down && self.step(false, home)
                 || known && self.step(true, home);
         } else if known {
+            // In turn: where thousands are served a second, a look down is always due.
+            let down = down && !self.look_up;
             let _ = down && self.step(false, home) || self.step(true, home);
         }
     }
@@ -365,15 +370,20 @@ impl Auto {
         let question = Question {
             step: f64::from(trial.high.0).ln() - f64::from(trial.low.0).ln(),
             coarse: trial.upward || trial.guided || self.big,
-            sharp: match self.searching {
-                _ if trial.lasted_s < SHARP_BEST_S => SHARP_BEST,
-                true => SHARP_FIRST,
-                false => SHARP,
-            },
             scatter: self.known.scatter,
             whole: whole || trial.other().1.parts > 1,
         };
-        let finding = weigh(&trial.low.1, &trial.high.1, question);
+        let sharp = match self.searching {
+            _ if trial.lasted_s < SHARP_BEST_S => SHARP_BEST,
+            true => SHARP_FIRST,
+            false => SHARP,
+        };
+        let mut finding = weigh(&trial.low.1, &trial.high.1, question);
+        if let Finding::Knee(knee, error) = finding
+            && !trial.suffices(knee, error, sharp, self.searching)
+        {
+            finding = Finding::Open;
+        }
         if finding != Finding::Open {
             self.conclude(&trial, finding);
         } else if whole {
@@ -400,22 +410,21 @@ impl Auto {
                     false => (f64::from(home) / roomy).ln() > MOVE_DOWN_MIN.max(error),
                 };
                 let to = (roomy as u32).clamp(low, high);
-                (if far { to } else { home }, "the knee")
+                match trial.used().filter(|_| far && trial.upward) {
+                    Some(used) => (to.max(used), "as many as are used"),
+                    None => (if far { to } else { home }, "the knee"),
+                }
             }
             Finding::Unused => {
-                let calm = trial.high.1.service_s() < CALM * trial.low.1.service_s();
-                let used = (trial.other().1.in_use() * USED).round() as u32;
-                let pressed = trial.low.1.is_pressed(low);
-                let more = trial.upward && calm && pressed;
-                (
-                    if more { used.clamp(low, high) } else { home },
-                    "as many as are used",
-                )
+                let wanted = trial.upward && trial.low.1.is_pressed(low);
+                let used = trial.used().filter(|_| wanted);
+                (used.unwrap_or(home), "as many as are used")
             }
             Finding::Open => (home, "nothing shown"),
         };
         self.rule = rule;
         self.trial = None;
+        self.distress.tried(self.now_s);
         self.settle();
         if to == home {
             self.found_nothing(trial);
@@ -431,9 +440,14 @@ impl Auto {
         if !matches!(finding, Finding::Gains | Finding::Flat) {
             return;
         }
+        let away = trial.other().1;
+        if !trial.upward && self.known.is_uncrowded(&away) {
+            // Work takes no longer than it did in calm: fewer could only lose.
+            self.searching = false;
+            return;
+        }
         self.upward = trial.upward;
         self.big = true;
-        let away = trial.other().1;
         if away.is_full(to) && !trial.guided {
             // What was on trial is now the present, and has just been measured.
             self.known.note_full(away);
@@ -447,6 +461,8 @@ impl Auto {
         self.known.full.clear();
         self.upward = true;
         self.big = false;
+        self.look_up = false;
+        self.idle = false;
         self.other_failed = false;
         self.reference_s = 0.0;
         self.rest_until_s = self.now_s;
@@ -464,6 +480,7 @@ impl Auto {
         if trial.upward {
             self.look_s = trial.lasted_s;
         }
+        self.look_up = !trial.upward;
         if !trial.upward {
             self.credit = 0.0;
             if !trial.guided && !self.searching {
@@ -475,6 +492,7 @@ impl Auto {
             self.upward = false;
             return;
         }
+        self.idle |= trial.is_unused();
         let both = std::mem::replace(&mut self.other_failed, true);
         if self.searching && !both {
             self.upward = !trial.upward;
@@ -496,39 +514,17 @@ impl Auto {
         self.rest = (2.0 * self.rest).min(REST_MAX);
     }
 
-    /// Most of it ended overloaded, or takes too long with all slots taken: one cut.
+    /// One cut, if the stretch asks for it.
     fn distressed(&mut self, stretch: &Stretch) -> bool {
-        let overloaded = stretch.overloaded > OVERLOADED_SHARE * stretch.finished();
-        let p90_s = self.service_p90_s;
-        let slow = self.ceiling_s.is_some_and(|most| p90_s > most);
-        if !overloaded && !slow {
-            self.cuts = None;
-            return false;
-        }
-        if !overloaded && !stretch.is_full(self.base) {
-            // Fewer slots than are used would change nothing.
-            return false;
-        }
-        let (mut before, mut p90_before_s, mut cuts) =
-            *self.cuts.get_or_insert((self.base, p90_s, 0));
-        if !overloaded && cuts == GIVEN_UP {
-            return false;
-        }
-        if !overloaded && cuts >= CUTS_MAX {
-            if p90_s > CUT_HELPS * p90_before_s {
-                // It is no slower for the slots: they come back, and stay until it is fast enough again.
-                self.cuts = Some((before, p90_before_s, GIVEN_UP));
-                self.cut_to(before, "ceiling out of reach");
-                return false;
+        let (base, least) = (self.base, self.bounds.0);
+        let p90 = (self.now_s, self.service_p90_s);
+        match self.distress.look(stretch, p90, base, least) {
+            Some(Cut { to, rule, again }) => {
+                self.cut_to(to, rule);
+                again
             }
-            (before, p90_before_s, cuts) = (self.base, p90_s, 0);
+            None => false,
         }
-        self.cuts = Some((before, p90_before_s, cuts.saturating_add(1)));
-        let base = self.base.min(stretch.peak.max(1));
-        let cut = ((f64::from(base) * CUT).floor() as u32).max(self.bounds.0);
-        let rule = if overloaded { "overloaded" } else { "ceiling" };
-        self.cut_to(cut.min(self.base), rule);
-        true
     }
 
     fn cut_to(&mut self, slots: u32, rule: &'static str) {

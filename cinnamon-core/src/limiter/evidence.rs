@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::auto::STRETCH_EVENTS;
-use super::trial::Stretch;
+use super::trial::{NOISE, Stretch};
 
 /// So many stretches with the present number are compared with. Once a number was settled on, so many must be full
 /// one after the other before another is tried: in calm weather a pool is full for a moment now and then.
@@ -35,6 +35,8 @@ const ROOMY_STRETCHES: u32 = 2;
 /// … so much faster that its knee must lie below this share of them, by so many standard errors, is crowded.
 const CROWDED: f64 = 0.7;
 const CROWDED_ERRORS: f64 = 4.0;
+/// … or so many in the first search, which has to begin somewhere.
+const CROWDED_ERRORS_FIRST: f64 = 3.0;
 /// No growth while the service time is this many times that of the healthy store …
 const SICK: f64 = 4.0;
 /// … whose memory follows upward by a doubling in so many seconds, so that ten minutes of 5 s calls that took
@@ -131,7 +133,8 @@ impl Evidence {
         let events = stretch.samples;
         let scatter = stretch.timed * stretch.squares_s2 / (stretch.sum_s * stretch.sum_s) - 1.0;
         if scatter.is_finite() {
-            self.shape_events = (self.shape_events + events).min(SCATTER_EVENTS);
+            // A stretch may be of more than are remembered: then it is all that is known.
+            self.shape_events = (self.shape_events + events).min(SCATTER_EVENTS.max(events));
             self.shape += events / self.shape_events * (scatter - self.shape);
             self.mix_scatter();
         }
@@ -144,7 +147,9 @@ impl Evidence {
         };
         let by = (stretch.throughput() / before.throughput()).ln();
         let events = 1.0 / (1.0 / stretch.count + 1.0 / before.count);
-        let dispersion = (by * by * events).min(DISPERSION_TIMES * self.dispersion.max(1.0));
+        // What a store's stretches differ by anyway is no scatter of its requests: of 100,000 it would look like 50.
+        let by_squared = (by * by - 2.0 * NOISE * NOISE).max(0.0);
+        let dispersion = (by_squared * events).min(DISPERSION_TIMES * self.dispersion.max(1.0));
         if dispersion.is_finite() {
             self.dispersion += DISPERSION_GAIN * (dispersion - self.dispersion);
             self.mix_scatter();
@@ -172,9 +177,14 @@ impl Evidence {
 
     /// Where the service time puts the knee, if that is far below what is in use: at so many slots, less by as
     /// much as work takes longer now than it did with few.
-    pub(super) fn guess(&self, stretch: &Stretch) -> Option<f64> {
+    pub(super) fn guess(&self, stretch: &Stretch, searching: bool) -> Option<f64> {
         let (longer, error) = self.longer(stretch, ROOMY)?;
-        let crowded = longer - CROWDED_ERRORS * error > -CROWDED.ln();
+        let errors = if searching {
+            CROWDED_ERRORS_FIRST
+        } else {
+            CROWDED_ERRORS
+        };
+        let crowded = longer - errors * error > -CROWDED.ln();
         crowded.then(|| stretch.in_use() * (-longer).exp())
     }
 
@@ -210,4 +220,44 @@ fn push(to: &mut VecDeque<Stretch>, stretch: Stretch, most: usize) {
         to.pop_front();
     }
     to.push_back(stretch);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So much was served, each timed, with a coefficient of variation of 1.
+    fn stretch(count: f64) -> Stretch {
+        Stretch {
+            seconds: 1.0,
+            count,
+            cost: count,
+            timed: count,
+            samples: count,
+            sum_s: 0.02 * count,
+            squares_s2: 2.0 * 0.02 * 0.02 * count,
+            parts: 1,
+            ..Stretch::default()
+        }
+    }
+
+    #[test]
+    fn a_stretch_of_more_than_is_remembered_does_not_throw_the_scatter_off() {
+        let mut known = Evidence::new(20);
+        for _ in 0..20 {
+            known.note(&stretch(90_000.0), 20);
+        }
+        assert!((known.scatter - 1.0).abs() < 0.01, "{}", known.scatter);
+    }
+
+    #[test]
+    fn what_the_stretches_of_any_store_differ_by_is_no_scatter_of_its_requests() {
+        let mut known = Evidence::new(20);
+        for i in 0..40 {
+            // 3 % to either side of the mean, thousands of requests or none the less.
+            let sign = if i % 2 == 0 { 1.0 } else { -1.0 };
+            known.note_full(stretch(90_000.0 * (1.0 + 0.5 * NOISE * sign)));
+        }
+        assert!((known.scatter - 1.0).abs() < 0.01, "{}", known.scatter);
+    }
 }

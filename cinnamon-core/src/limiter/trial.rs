@@ -9,7 +9,7 @@ use super::SlotUse;
 
 /// Whatever the counts say, two stretches of the same store differ by this much: other threads, a compaction,
 /// a core that was lent away. Standard deviation of the logarithm of a stretch's throughput.
-const NOISE: f64 = 0.03;
+pub(super) const NOISE: f64 = 0.03;
 /// So many standard errors must lie between a verdict and its bound. It is looked for at every tick, so one and
 /// a half were wrong once in ten trials; three would take more than twice as long for errors that the next
 /// trial corrects.
@@ -29,6 +29,19 @@ const FULL_USE: f64 = 0.85;
 const PRESSED: f64 = 0.25;
 /// After so many stretches it is read off as it is.
 const STRETCHES_MAX: u32 = 16;
+/// More slots that are not used up, and in which work takes no longer than this many times as long, are let be …
+const CALM: f64 = 1.2;
+/// … as far as they were used, on average, and a step more: what does not bind costs nothing, and what is asked for at seven
+/// tenths of a capacity says no more of where that ends.
+const USED: f64 = 1.5;
+/// A verdict that the next trial makes good may come from this standard error on …
+const COARSE: f64 = 0.1;
+/// … or from this one, in the first search, or where everything stays as it is …
+const COARSE_FIRST: f64 = 0.15;
+/// … and a move is one of so many of them …
+const SURELY_OFF: f64 = 3.0;
+/// … on a trial of more than so many times as many slots.
+const BIG: f64 = 2.0;
 /// The slots in use must have differed by this share of the step, or the trial has shown nothing.
 const FILLED: f64 = 0.3;
 
@@ -177,6 +190,41 @@ impl Trial {
         if self.upward { &self.low } else { &self.high }
     }
 
+    /// Whether a knee that is known with this standard error is acted on, or the trial goes on until it is `sharp`.
+    ///
+    /// Not sharp enough is good enough for what the next trial makes good: after a big step, a move that is one for
+    /// certain, wherever it may end; and staying where one is, when fewer slots were on trial. That one costs
+    /// throughput for as long as it lasts, and a knee a little below the present number costs next to nothing.
+    pub(super) fn suffices(&self, knee: f64, error: f64, sharp: f64, searching: bool) -> bool {
+        let parts = self.low.1.parts + self.high.1.parts;
+        if error < sharp || parts >= STRETCHES_MAX {
+            return true;
+        }
+        let off = (knee / f64::from(self.home().0)).ln();
+        let coarse = if searching || off > -error {
+            COARSE_FIRST
+        } else {
+            COARSE
+        };
+        let big = f64::from(self.high.0) > BIG * f64::from(self.low.0);
+        let moves = big && off.abs() > SURELY_OFF * error;
+        error < coarse && (moves || !self.upward && off > -error)
+    }
+
+    /// The greater number found no work for all of its slots, so that what it served is what was asked for, and no
+    /// capacity.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.high.1.is_full(self.high.0)
+    }
+
+    /// … and then as many of them are good to have as were used, and some more, if work took no longer for it.
+    pub(super) fn used(&self) -> Option<u32> {
+        let ((low, fewer), (high, more)) = (&self.low, &self.high);
+        let used = (more.in_use() * USED).round() as u32;
+        let calm = more.service_s() < CALM * fewer.service_s();
+        (self.is_unused() && calm).then(|| used.clamp(*low, *high))
+    }
+
     pub(super) const fn other(&self) -> &(u32, Stretch) {
         if self.upward { &self.high } else { &self.low }
     }
@@ -191,7 +239,7 @@ pub(super) enum Finding {
     Gains,
     /// The lower number serves as much.
     Flat,
-    /// The knee is here, slots, and this is the standard error of its logarithm.
+    /// The knee is here, slots, and this is the standard error of its logarithm: see [`Trial::suffices`].
     Knee(f64, f64),
     /// The additional slots found no work.
     Unused,
@@ -204,8 +252,6 @@ pub(super) struct Question {
     pub(super) step: f64,
     /// Whether anything between the two would do as well; else the knee is to be read off.
     pub(super) coarse: bool,
-    /// The standard error of the knee's logarithm at which it is read off.
-    pub(super) sharp: f64,
     /// Variance of the service time over its squared mean.
     pub(super) scatter: f64,
     /// Both numbers have had their time.
@@ -217,7 +263,6 @@ pub(super) fn weigh(low: &Stretch, high: &Stretch, question: Question) -> Findin
     let Question {
         step,
         coarse,
-        sharp,
         scatter,
         whole,
     } = question;
@@ -242,16 +287,16 @@ pub(super) fn weigh(low: &Stretch, high: &Stretch, question: Question) -> Findin
     }
     let gain = (high.throughput() / low.throughput()).ln();
     let error = (low.variance(scatter) + high.variance(scatter)).sqrt();
-    let (least, most) = (gain - SURE * error, gain + SURE * error);
+    // No slot serves more than those before it: what lies beyond is chance, and would pass for certainty where little
+    // has been seen. (Below nothing is no chance alone: a store can be buried.)
+    let (least, most) = (gain.min(more) - SURE * error, gain + SURE * error);
     let gains = if coarse { GAINS } else { NEEDED };
     if least > gains * more {
         Finding::Gains
     } else if most < FLAT * more {
         Finding::Flat
-    } else if error < sharp || low.parts + high.parts >= STRETCHES_MAX {
-        Finding::Knee(low.in_use() * gain.clamp(0.0, more).exp(), error)
     } else {
-        Finding::Open
+        Finding::Knee(low.in_use() * gain.clamp(0.0, more).exp(), error)
     }
 }
 
@@ -276,7 +321,6 @@ mod tests {
     const QUESTION: Question = Question {
         step: std::f64::consts::LN_2,
         coarse: true,
-        sharp: 0.07,
         scatter: 1.0,
         whole: true,
     };
@@ -305,7 +349,11 @@ mod tests {
     #[test]
     fn little_evidence_decides_a_big_step_and_no_small_one() {
         assert_eq!(of(5.0, 20.0, 0.1), Finding::Gains);
-        assert_eq!(of(16.0, 20.0, 0.1), Finding::Open);
+        let small = of(16.0, 20.0, 0.1);
+        assert!(
+            matches!(small, Finding::Knee(_, error) if error > COARSE_FIRST),
+            "{small:?}"
+        );
         assert_eq!(of(14.0, 20.0, 5.0), Finding::Gains);
     }
 
@@ -327,5 +375,64 @@ mod tests {
             ask(&Stretch::default(), &Stretch::default(), true),
             Finding::Open
         );
+    }
+
+    fn trial(low: u32, high: u32, upward: bool) -> Trial {
+        Trial {
+            low: (low, stretch(f64::from(low), 1.0)),
+            high: (high, stretch(f64::from(high), 1.0)),
+            upward,
+            away: false,
+            lasted_s: 1.0,
+            guided: false,
+        }
+    }
+
+    #[test]
+    fn a_coarse_verdict_is_one_that_the_next_trial_makes_good() {
+        // Knee, standard error, in the first search: a move after a big step, or staying.
+        let asks = [
+            (trial(5, 20, true), 10.0, 0.12, true, true),
+            (trial(5, 20, true), 5.5, 0.12, true, false),
+            (trial(14, 20, true), 19.0, 0.09, true, false),
+            (trial(14, 20, false), 20.0, 0.12, false, true),
+            (trial(14, 20, false), 16.0, 0.12, false, false),
+            (trial(5, 20, false), 7.0, 0.12, false, false),
+            (trial(5, 20, false), 7.0, 0.12, true, true),
+            (trial(5, 20, false), 7.0, 0.09, false, true),
+        ];
+        for (i, (trial, knee, error, searching, enough)) in asks.into_iter().enumerate() {
+            let suffices = trial.suffices(knee, error, 0.04, searching);
+            assert_eq!(suffices, enough, "{i}");
+            assert!(trial.suffices(knee, 0.03, 0.04, searching), "{i}: sharp");
+        }
+    }
+
+    #[test]
+    fn slots_without_work_are_kept_a_step_beyond_what_was_used() {
+        let mut spare = trial(5, 20, true);
+        assert_eq!(spare.used(), None, "all were in use");
+        spare.high.1.slot_s = 7.0;
+        spare.high.1.timed = 100.0;
+        spare.high.1.sum_s = 2.0;
+        spare.low.1.timed = 100.0;
+        spare.low.1.sum_s = 2.0;
+        assert_eq!(spare.used(), Some(11));
+        spare.high.1.sum_s = 3.0;
+        assert_eq!(spare.used(), None, "and work took longer for it");
+    }
+
+    #[test]
+    fn a_gain_beyond_what_the_slots_can_bring_is_chance() {
+        let mut lucky = stretch(30.0, 0.2);
+        (lucky.count, lucky.cost, lucky.cost_squares) = (17.0, 17.0, 17.0);
+        lucky.seconds = 0.01;
+        lucky.slot_s = 0.3;
+        let question = Question {
+            step: 1.5_f64.ln(),
+            ..QUESTION
+        };
+        let finding = weigh(&stretch(20.0, 1.0), &lucky, question);
+        assert!(matches!(finding, Finding::Knee(..)), "{finding:?}");
     }
 }
