@@ -4,7 +4,7 @@
 //! number of slots for a moment; [`weigh`] says what that did to the throughput. Trials are of two
 //! thirds and of half as many again, the first ones of four times as many: a big step shows in some dozen completions
 //! what a small one shows in thousands, and with two points the knee between them can be read off. Between trials
-//! the lane rests, in the end twenty times as long: they take some 7 % of the time.
+//! the lane rests, in the end twenty times as long: they take some 5 % of the time.
 //!
 //! The service time only guides: if the store answered faster a moment ago with fewer slots in use, a trial
 //! goes to where that puts the knee, full or not. And it vetoes growth while a store is sick.
