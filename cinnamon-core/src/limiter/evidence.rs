@@ -244,17 +244,20 @@ mod tests {
     #[test]
     fn a_stretch_of_more_than_is_remembered_does_not_throw_the_scatter_off() {
         let mut known = Evidence::new(20);
-        for _ in 0..20 {
-            known.note(&stretch(90_000.0), 20);
+        for i in 0..20 {
+            let mut wilder = stretch(90_000.0);
+            wilder.squares_s2 *= if i % 2 == 0 { 1.02 } else { 0.98 };
+            known.note(&wilder, 20);
+            // Each time: what diverges goes to and fro, and its lower half is cut off.
+            assert!((known.scatter - 1.0).abs() < 0.1, "{}", known.scatter);
         }
-        assert!((known.scatter - 1.0).abs() < 0.01, "{}", known.scatter);
     }
 
     #[test]
     fn what_the_stretches_of_any_store_differ_by_is_no_scatter_of_its_requests() {
         let mut known = Evidence::new(20);
         for i in 0..40 {
-            // 3 % to either side of the mean, thousands of requests or none the less.
+            // 3 % from one to the next, 90,000 requests or none the less.
             let sign = if i % 2 == 0 { 1.0 } else { -1.0 };
             known.note_full(stretch(90_000.0 * (1.0 + 0.5 * NOISE * sign)));
         }

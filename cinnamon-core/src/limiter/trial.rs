@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn a_gain_beyond_what_the_slots_can_bring_is_chance() {
         let mut lucky = stretch(30.0, 0.2);
-        (lucky.count, lucky.cost, lucky.cost_squares) = (17.0, 17.0, 17.0);
+        (lucky.count, lucky.cost, lucky.cost_squares) = (30.0, 30.0, 30.0);
         lucky.seconds = 0.01;
         lucky.slot_s = 0.3;
         let question = Question {
