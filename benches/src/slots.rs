@@ -1,31 +1,27 @@
 //! `lab slots`: the limit that finds itself against every fixed one, on a real RocksDB store.
 //!
-//! Clients that never rest ask as fast as they are answered, through a lane of each arm in turn: the same store,
-//! as many threads, slices of the arms interleaved, so that what else goes on in the machine meets all alike.
-//! Each arm has a controller of its own; the store's is off. Auto begins with what the store gives its lanes, and
-//! has some slices to itself before any counts.
+//! Clients that never rest ask as fast as they are answered, as tasks of a runtime: an asynchronous store for each way
+//! to set the limit, with its own pool of threads, as it is shipped. Each has the same rows in a folder of its own; their slices are
+//! interleaved, in another order each round, so that what else goes on in the machine meets all alike. Auto begins
+//! with what the store gives its lanes, and has some seconds to itself before any counts.
 
 use std::error::Error;
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
-use std::thread;
 use std::time::Duration;
 
 use cinnamon_core::simulation::Rng;
-use cinnamon_core::{
-    AdmitOwned, Completion, Config, Controller, Lane, LaneSettings, Limit, Mode, Order, Outcome,
-    OwnedPermit, Request, Settings, Tier,
-};
-use cinnamon_rocks::{FOUND_LIMIT_MAX, Store, StoreError, StoreOptions};
+use cinnamon_core::{LaneSettings, Limit, Mode, Order, Request, Tier};
+use cinnamon_rocks::{AsyncStore, Store, StoreError, StoreOptions};
 use clap::Args;
-use crossbeam_channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
 use quanta::Clock;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
-use crate::task::{Task, Waiting, histogram, join, pause, within};
+use crate::task::{histogram, pause, within};
 
 const ROWS: u64 = 200_000;
 const VALUE_BYTES: usize = 100;
@@ -101,6 +97,10 @@ impl Workload {
         options
     }
 
+    const fn mostly_writes(self) -> bool {
+        matches!(self, Self::Writes | Self::SyncedWrites)
+    }
+
     fn writes(self, rng: &mut Rng) -> bool {
         match self {
             Self::CachedReads | Self::UncachedReads => false,
@@ -110,14 +110,14 @@ impl Workload {
     }
 }
 
-/// One way to set the limit.
+/// One way to set the limit, and the store it is set of.
 struct Arm {
     name: String,
     fixed: bool,
-    controller: Controller,
-    lane: Lane,
+    store: AsyncStore,
     /// Of each slice: answers a second, and P95 of the residence.
     slices: Vec<(f64, f64)>,
+    _dir: TempDir,
 }
 
 /// Runs all workloads. 0 when the bars were held in each, 1 when not, 2 when it could not be run.
@@ -133,260 +133,181 @@ pub(crate) fn main(options: &Options) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_time()
+        .build()?;
     let clock = Clock::new();
     let mut held = true;
     for workload in Workload::ALL {
-        let dir = tempfile::tempdir()?;
-        let store = prepare(dir.path(), workload)?;
-        let mut arms = arms(workload)?;
-        let auto = arms.len() - 1;
         println!("{}", workload.about());
-        slice(&store, workload, &arms[auto], &clock, options.search)?;
+        let mut arms = arms(workload)?;
+        let mut rng = Rng::new(0x0051_0075);
+        if let Some(auto) = arms.iter().find(|arm| !arm.fixed) {
+            slice(&runtime, workload, auto, &clock, options.search)?;
+        }
         for _ in 0..options.rounds {
-            for arm in &mut arms {
-                let figures = slice(&store, workload, arm, &clock, options.seconds)?;
+            // What one leaves behind for its successor, a compaction, is not always for the same.
+            let mut order: Vec<usize> = (0..arms.len()).collect();
+            for last in (1..order.len()).rev() {
+                order.swap(last, (rng.bits() % (last as u64 + 1)) as usize);
+            }
+            for index in order {
+                let arm = &mut arms[index];
+                let figures = slice(&runtime, workload, arm, &clock, options.seconds)?;
                 arm.slices.push(figures);
             }
         }
-        held &= report(&arms);
+        held &= report(&arms, workload);
+        for arm in &arms {
+            arm.store.shutdown();
+        }
     }
     Ok(held)
 }
 
-fn prepare(path: &Path, workload: Workload) -> Result<Store> {
-    let store = Store::open(path, workload.options())?;
-    store.controller().set_mode(Mode::Off);
-    let request = Request::new(Tier::T1);
-    if workload == Workload::SyncedWrites {
-        return Ok(store);
-    }
-    for row in 0..ROWS {
-        store.put(&request, &row.to_be_bytes(), &[row as u8; VALUE_BYTES])?;
-    }
-    for row in 0..ROWS {
-        store.get(&request, &row.to_be_bytes())?;
-    }
-    Ok(store)
-}
-
 fn arms(workload: Workload) -> Result<Vec<Arm>> {
-    let found = match workload {
-        Workload::CachedReads | Workload::UncachedReads => workload.options().read_limit,
-        Workload::Writes | Workload::SyncedWrites => workload.options().write_limit,
-    };
-    let limits = BY_HAND.into_iter().map(Limit::fixed);
-    limits
-        .chain([found.at_most(FOUND_LIMIT_MAX)])
-        .map(|limit| {
-            let fixed = limit == Limit::fixed(limit.start());
-            let mut lane = LaneSettings::new("main", 1).limit(limit);
-            lane.order = Order::Fifo;
-            let config = Config::new(Settings::default().lane(lane))?;
-            let controller = Controller::builder(config).build()?;
-            let lane = controller.lane("main")?;
+    let found = workload.options();
+    let found = [found.read_limit, found.write_limit];
+    let by_hand = BY_HAND.into_iter().map(|slots| [Limit::fixed(slots); 2]);
+    by_hand
+        .chain([found])
+        .map(|limits| {
+            let mut options = workload.options();
+            [options.read_limit, options.write_limit] = limits;
+            options.control.lanes = Vec::new();
+            for (name, limit) in [("read", limits[0]), ("write", limits[1])] {
+                let mut lane = LaneSettings::new(name, 1).limit(limit);
+                lane.order = Order::Fifo;
+                options.control.lanes.push(lane);
+            }
+            let dir = tempfile::tempdir()?;
+            let store = prepare(&dir, options)?;
+            let fixed = limits != found;
             Ok(Arm {
                 name: if fixed {
-                    format!("fixed {limit}")
+                    format!("fixed {}", limits[0])
                 } else {
                     "auto".to_owned()
                 },
                 fixed,
-                controller,
-                lane,
+                store: AsyncStore::new(store)?,
                 slices: Vec::new(),
+                _dir: dir,
             })
         })
         .collect()
 }
 
-/// A call of a client: when it asked, and the state of its dice.
-struct Call {
-    rng: Rng,
-    asked: u64,
+/// A store with all its rows, each read once.
+fn prepare(dir: &TempDir, options: StoreOptions) -> Result<Store> {
+    let store = Store::open(dir.path(), options)?;
+    store.controller().set_mode(Mode::Off);
+    let request = Request::new(Tier::T1);
+    let rows: Vec<u64> = (0..ROWS).collect();
+    for rows in rows.chunks(1_000) {
+        let mut batch = store.batch();
+        for row in rows {
+            batch.put(&store, &row.to_be_bytes(), &[*row as u8; VALUE_BYTES]);
+        }
+        store.write(&request, batch)?;
+    }
+    for row in rows {
+        store.get(&request, &row.to_be_bytes())?;
+    }
+    store.controller().set_mode(Mode::Enforce);
+    Ok(store)
 }
 
-/// What is admitted by a lane of the experiment's own, not by the store.
-type Work = Task<Call, AdmitOwned, OwnedPermit>;
-
-/// What the threads of a slice share.
-struct Slice<'a> {
-    store: &'a Store,
-    workload: Workload,
-    lane: &'a Lane,
-    clock: &'a Clock,
-    tasks: Sender<Work>,
-    inbox: Receiver<Work>,
-    counts: AtomicBool,
-    over: AtomicBool,
-}
-
-impl Slice<'_> {
-    /// The client asks, unless the slice is over.
-    fn ask(&self, rng: Rng) {
-        if self.over.load(Ordering::Relaxed) {
-            return;
-        }
-        // The best tier: what is measured is the limit, and the gate leaves it alone.
-        // One key, one level: first come, first served.
-        let request = Request::new(Tier::T0).key(1);
-        let call = Call {
-            rng,
-            asked: self.clock.raw(),
-        };
-        let waiting = Arc::new(Waiting {
-            pending: Mutex::new(None),
-            tasks: self.tasks.clone(),
-        });
-        // Held until the admission is stored: the waker may be called before.
-        let mut pending = waiting
-            .pending
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut admit = self.lane.admit_owned(&request);
-        match admit.poll_admit(&Waker::from(Arc::clone(&waiting))) {
-            Poll::Ready(Ok(permit)) => self.send(Task::Admitted(call, permit)),
-            Poll::Ready(Err(_)) => self.send(Task::Unasked(call)),
-            Poll::Pending => *pending = Some((call, admit)),
-        }
-    }
-
-    fn send(&self, task: Work) {
-        let _never_closed_while_we_hold_a_receiver = self.tasks.send(task);
-    }
-
-    /// One thread of the pool.
-    fn work(&self) -> std::result::Result<Seen, StoreError> {
-        let mut seen = Seen::new();
-        while !self.over.load(Ordering::Relaxed) {
-            let Ok(task) = self.inbox.recv_timeout(Duration::from_millis(20)) else {
-                continue;
-            };
-            match task {
-                Task::Admitted(call, permit) => self.run(call, permit, &mut seen)?,
-                // Refused: it asks again.
-                Task::Unasked(call) => {
-                    seen.refused += 1;
-                    pause(REFUSED_PAUSE);
-                    self.ask(call.rng);
-                }
-                Task::Look(waiting) => {
-                    let mut pending = waiting
-                        .pending
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    let Some((call, mut admit)) = pending.take() else {
-                        continue;
-                    };
-                    match admit.poll_admit(&Waker::from(Arc::clone(&waiting))) {
-                        Poll::Ready(Ok(permit)) => {
-                            drop(pending);
-                            self.run(call, permit, &mut seen)?;
-                        }
-                        Poll::Ready(Err(_)) => {
-                            drop(pending);
-                            self.send(Task::Unasked(call));
-                        }
-                        Poll::Pending => *pending = Some((call, admit)),
-                    }
-                }
-            }
-        }
-        Ok(seen)
-    }
-
-    fn run(
-        &self,
-        mut call: Call,
-        permit: OwnedPermit,
-        seen: &mut Seen,
-    ) -> std::result::Result<(), StoreError> {
-        let keys: [[u8; 8]; ROWS_PER_CALL] =
-            std::array::from_fn(|_| (call.rng.bits() % ROWS).to_be_bytes());
-        // The store's own controller is off: this is the call and nothing else.
-        let request = Request::new(Tier::T1);
-        let done = if self.workload.writes(&mut call.rng) {
-            let mut batch = self.store.batch();
-            for key in &keys {
-                batch.put(self.store, key, &[keys[0][7]; VALUE_BYTES]);
-            }
-            self.store.write(&request, batch)
-        } else {
-            self.store.multi_get(&request, &keys).map(|_| ())
-        };
-        permit.finish(Completion::new(match done {
-            Ok(()) => Outcome::Success,
-            Err(_) => Outcome::Failure,
-        }));
-        done?;
-        if self.counts.load(Ordering::Relaxed) {
-            let us = self.clock.delta_as_nanos(call.asked, self.clock.raw()) / 1_000;
-            seen.residence_us.saturating_record(us.max(1));
-        }
-        self.ask(call.rng);
-        Ok(())
-    }
-}
-
-/// What a thread of the pool saw.
+/// What a client saw.
 struct Seen {
     residence_us: Histogram<u64>,
     refused: u64,
 }
 
-impl Seen {
-    fn new() -> Self {
-        Self {
-            residence_us: histogram(),
-            refused: 0,
+/// One client: asks as soon as it is answered.
+async fn client(
+    store: AsyncStore,
+    workload: Workload,
+    mut rng: Rng,
+    clock: Clock,
+    [counts, over]: [Arc<AtomicBool>; 2],
+) -> std::result::Result<Seen, StoreError> {
+    let mut seen = Seen {
+        residence_us: histogram(),
+        refused: 0,
+    };
+    // The best tier: what is measured is the limit, and the gate leaves it alone. One key, one level: first
+    // come, first served.
+    let request = Request::new(Tier::T0).key(1);
+    while !over.load(Ordering::Relaxed) {
+        let keys: [[u8; 8]; ROWS_PER_CALL] =
+            std::array::from_fn(|_| (rng.bits() % ROWS).to_be_bytes());
+        let asked = clock.raw();
+        let done = if workload.writes(&mut rng) {
+            let mut batch = store.batch();
+            for key in &keys {
+                batch.put(store.store(), key, &[keys[0][7]; VALUE_BYTES]);
+            }
+            store.write(&request, batch).await
+        } else {
+            let keys = keys.iter().map(|key| key.to_vec()).collect();
+            store.multi_get(&request, keys).await.map(drop)
+        };
+        match done {
+            Ok(()) if counts.load(Ordering::Relaxed) => {
+                let us = clock.delta_as_nanos(asked, clock.raw()) / 1_000;
+                seen.residence_us.saturating_record(us.max(1));
+            }
+            Ok(()) => {}
+            Err(StoreError::Rejected(_)) => {
+                seen.refused += 1;
+                tokio::time::sleep(REFUSED_PAUSE).await;
+            }
+            Err(error) => return Err(error),
         }
     }
+    Ok(seen)
 }
 
-/// So many seconds of all clients through this arm's lane.
+/// So many seconds of all clients on this arm's store: answers a second, and P95 of the residence.
 fn slice(
-    store: &Store,
+    runtime: &Runtime,
     workload: Workload,
     arm: &Arm,
     clock: &Clock,
     seconds: f64,
 ) -> Result<(f64, f64)> {
-    let (tasks, inbox) = crossbeam_channel::unbounded();
-    let slice = Slice {
-        store,
-        workload,
-        lane: &arm.lane,
-        clock,
-        tasks,
-        inbox,
-        counts: AtomicBool::new(false),
-        over: AtomicBool::new(false),
-    };
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| slice.work())).collect();
-        (0..CLIENTS).for_each(|client| slice.ask(Rng::new(0x0051_0075 ^ client)));
-        pause(SLICE_WARM_UP);
-        slice.counts.store(true, Ordering::Relaxed);
-        let begun = clock.raw();
-        pause(Duration::from_secs_f64(seconds));
-        let took_s = clock.delta_as_nanos(begun, clock.raw()) as f64 * 1e-9;
-        slice.over.store(true, Ordering::Relaxed);
-        let mut all = Seen::new();
-        for thread in threads {
-            let seen = join(thread)?;
-            all.residence_us.add(seen.residence_us)?;
-            all.refused += seen.refused;
-        }
-        // Who still waits is told that it is over.
-        while slice.inbox.try_recv().is_ok() {}
-        if all.refused > all.residence_us.len() / 100 {
-            eprintln!("{}: {} calls were refused", arm.name, all.refused);
-        }
-        let p95_us = all.residence_us.value_at_quantile(0.95) as f64;
-        Ok((all.residence_us.len() as f64 / took_s, p95_us))
-    })
+    let (counts, over) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        let rng = Rng::new(0x0051_0075 ^ number);
+        let flags = [Arc::clone(&counts), Arc::clone(&over)];
+        let client = client(arm.store.clone(), workload, rng, clock.clone(), flags);
+        clients.spawn_on(client, runtime.handle());
+    }
+    pause(SLICE_WARM_UP);
+    counts.store(true, Ordering::Relaxed);
+    let begun = clock.raw();
+    pause(Duration::from_secs_f64(seconds));
+    let took_s = clock.delta_as_nanos(begun, clock.raw()) as f64 * 1e-9;
+    over.store(true, Ordering::Relaxed);
+    let (mut residence_us, mut refused) = (histogram(), 0);
+    for seen in runtime.block_on(clients.join_all()) {
+        let seen = seen?;
+        residence_us.add(seen.residence_us)?;
+        refused += seen.refused;
+    }
+    if refused > residence_us.len() / 100 {
+        eprintln!("{}: {refused} calls were refused", arm.name);
+    }
+    let p95_us = residence_us.value_at_quantile(0.95) as f64;
+    Ok((residence_us.len() as f64 / took_s, p95_us))
 }
 
-fn report(arms: &[Arm]) -> bool {
+fn report(arms: &[Arm], workload: Workload) -> bool {
     let median = |arm: &Arm, of: fn(&(f64, f64)) -> f64| {
         let mut all: Vec<f64> = arm.slices.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
@@ -401,7 +322,8 @@ fn report(arms: &[Arm]) -> bool {
     let best = best.min_by(|a, b| p95_us(a).total_cmp(&p95_us(b)));
     let mut held = false;
     for arm in arms {
-        let lane = &arm.controller.snapshot().lanes[0];
+        let lanes = arm.store.store().controller().snapshot().lanes;
+        let lane = &lanes[usize::from(workload.mostly_writes())];
         let mut note = String::new();
         if let Some(best) = best {
             let ratios = (
