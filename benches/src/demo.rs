@@ -34,7 +34,7 @@ use server::{Server, fill};
 use stats::Stats;
 
 use crate::machine;
-use crate::task::{histogram, join, pause, within};
+use crate::task::{few_slots, histogram, join, pause, within};
 
 const BLOCK_CACHE_BYTES: u64 = 16 << 20;
 /// Small memtables and a slow disk, the same on every machine, bring the store into a write stall within seconds.
@@ -222,8 +222,7 @@ fn store_options(name: &str, arm: Arm) -> StoreOptions {
 fn unthrottled() -> StoreOptions {
     let mut options = StoreOptions::default();
     // All arms have the same threads, and so the same slots.
-    options.read_limit = options.read_limit.start().into();
-    options.write_limit = options.write_limit.start().into();
+    few_slots(&mut options);
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options.write_buffer_bytes = WRITE_BUFFER_BYTES;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;

@@ -37,7 +37,7 @@ use server::{Arm, Server};
 use stats::Stats;
 use watch::Seen;
 
-use crate::task::{histogram, join, pause, within};
+use crate::task::{few_slots, histogram, join, pause, within};
 
 /// Small memtables bring the store into its stall within seconds: with RocksDB's 64 MiB it takes minutes.
 const WRITE_BUFFER_BYTES: u64 = 512 << 10;
@@ -202,8 +202,7 @@ fn run(options: &Options) -> Result<Outcome> {
 fn unthrottled(signal: bool) -> StoreOptions {
     let mut options = StoreOptions::default();
     // Both arms have the same threads, and so the same slots.
-    options.read_limit = options.read_limit.start().into();
-    options.write_limit = options.write_limit.start().into();
+    few_slots(&mut options);
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options.write_buffer_bytes = WRITE_BUFFER_BYTES;
     options.triggers.write_buffers_max = WRITE_BUFFERS_MAX;

@@ -28,7 +28,7 @@ use server::{Arm, ROW_BYTES, Server};
 use stats::PhaseStats;
 
 use crate::machine;
-use crate::task::{histogram, join, pause, within};
+use crate::task::{few_slots, histogram, join, pause, within};
 
 /// Rows in the store; 256 bytes each make 77 MB, five times the block cache.
 const ROWS: u64 = 300_000;
@@ -178,8 +178,7 @@ impl Capacity {
 fn options_of_store() -> StoreOptions {
     let mut options = StoreOptions::default();
     // All arms have the same threads, and so the same slots.
-    options.read_limit = options.read_limit.start().into();
-    options.write_limit = options.write_limit.start().into();
+    few_slots(&mut options);
     options.block_cache_bytes = BLOCK_CACHE_BYTES;
     options
 }

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
-use std::thread;
+use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use cinnamon_rocks::{Admission, StorePermit};
+use cinnamon_rocks::{Admission, StoreOptions, StorePermit};
 use crossbeam_channel::Sender;
 use hdrhistogram::Histogram;
 
@@ -37,6 +37,14 @@ where
         // After the end of a run nobody listens; nothing is lost.
         let _closed = tasks.send(Task::Look(self));
     }
+}
+
+/// The slots of an experiment whose threads take calls themselves, so that no slot waits to be woken: two per core for
+/// reads, and two for writes, of which one leads and one queues up behind it.
+pub(crate) fn few_slots(options: &mut StoreOptions) {
+    let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
+    options.read_limit = (2 * cores).into();
+    options.write_limit = 2.into();
 }
 
 /// 1 us to 10 min, two significant digits.

@@ -45,7 +45,8 @@ fn the_example_says_the_defaults() {
 #[test]
 fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut all = StoreOptions::default();
-    all.read_limit = Limit::auto().initial(16).at_most(FOUND_LIMIT_MAX);
+    let read_limit = Limit::auto().initial(16).at_least(16);
+    all.read_limit = read_limit.at_most(FOUND_LIMIT_MAX);
     all.memory_bytes_max = Some(1 << 30);
     all.background_bytes_per_s = Some(100 << 20);
     let mut orders = FamilyOptions::new("orders");
@@ -173,7 +174,7 @@ fn settings_that_do_not_go_together_are_refused_with_both_names() {
         ),
         (
             "[[control.lanes]]\nname = \"write\"\nlimit = 3",
-            "`control.lanes[0].limit` is 3 but must be auto from 2 within 1 and 256, which `write_limit` is",
+            "`control.lanes[0].limit` is 3 but must be auto from 32 within 32 and 256, which `write_limit` is",
         ),
         (
             "[[control.lanes]]\nname = \"disk\"\nlimit = 3",
@@ -235,7 +236,9 @@ fn the_limit_of_each_lane_is_found_and_may_be_said_in_every_form() {
     let store = Store::open(dir.path(), StoreOptions::default()).unwrap();
     for lane in store.controller().snapshot().lanes {
         assert_eq!(lane.limit_rule, "auto");
-        assert_eq!((lane.limit_min, lane.limit_max), (1, FOUND_LIMIT_MAX));
+        // Where it begins, lower than which no trial leads it.
+        assert_eq!(lane.limit_min, lane.limit);
+        assert_eq!(lane.limit_max, FOUND_LIMIT_MAX);
     }
     let text = "read_limit = 8\nwrite_limit = { rule = \"auto\", initial = 4, max = 32 }";
     let options = StoreOptions::from_toml(text).unwrap();
