@@ -5,7 +5,9 @@
     reason = "a helper of tests may end the test that calls it"
 )]
 
-use cinnamon_core::simulation::{End, Fate, Phase, Scenario, View, VirtualController, Witness};
+use cinnamon_core::simulation::{
+    End, Fate, Phase, Scenario, Service, View, VirtualController, Witness,
+};
 use cinnamon_core::{Instant, LaneSettings, Limit, Mode, Settings};
 
 fn settings(limit: Limit) -> Settings {
@@ -106,6 +108,33 @@ fn auto_leaves_a_limit_alone_that_is_not_used_up_and_one_that_is_only_monitored(
         assert_eq!((monitored.limits.len(), monitored.settled()), (1, 5));
         assert!(steady(5, 0.7, Mode::Enforce, seed).moves() > 0);
     }
+}
+
+/// Ten requests a second, of half a second each, on a store with room for five: three slots are too few for 0.7x.
+#[test]
+fn more_slots_that_are_needed_are_kept_although_few_samples_seem_to_take_longer() {
+    let mut stayed = Vec::new();
+    for seed in 1..=30 {
+        let mut scenario = Scenario {
+            seed,
+            service: Service::new(5, 0.5),
+            phases: vec![Phase::new("calm", 60.0, 0.7)],
+            ..Scenario::default()
+        };
+        scenario.deadline.base_s = 3.0;
+        let settings = settings(Limit::auto().initial(3));
+        let mut controller = VirtualController::new(settings).expect("in bounds");
+        let mut run = Run::default();
+        scenario.run(&mut controller, &mut run).expect("in bounds");
+        if run.settled() == 3 {
+            stayed.push(seed);
+        }
+    }
+    // In some a minute passes without a trial.
+    assert!(
+        stayed.len() <= 5,
+        "with seeds {stayed:?} three were thought to be enough"
+    );
 }
 
 /// The same arrivals and work with the right number of slots and with Auto beginning there; 300 s at 1.5x.

@@ -398,7 +398,7 @@ impl Auto {
 
     fn conclude(&mut self, trial: &Trial, finding: Finding) {
         let (low, high) = (trial.low.0, trial.high.0);
-        let home = trial.home().0;
+        let (home, scatter) = (trial.home().0, self.known.scatter);
         let (to, rule) = match finding {
             Finding::Gains => (high, "more serve more"),
             Finding::Flat => (low, "fewer serve as much"),
@@ -410,14 +410,14 @@ impl Auto {
                     false => (f64::from(home) / roomy).ln() > MOVE_DOWN_MIN.max(error),
                 };
                 let to = (roomy as u32).clamp(low, high);
-                match trial.used().filter(|_| far && trial.upward) {
+                match trial.used(scatter).filter(|_| far && trial.upward) {
                     Some(used) => (to.max(used), "as many as are used"),
                     None => (if far { to } else { home }, "the knee"),
                 }
             }
             Finding::Unused => {
                 let wanted = trial.upward && trial.low.1.is_pressed(low);
-                let used = trial.used().filter(|_| wanted);
+                let used = trial.used(scatter).filter(|_| wanted);
                 (used.unwrap_or(home), "as many as are used")
             }
             Finding::Open => (home, "nothing shown"),

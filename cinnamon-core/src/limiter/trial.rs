@@ -200,7 +200,15 @@ impl Trial {
         if error < sharp || parts >= STRETCHES_MAX {
             return true;
         }
-        let off = (knee / f64::from(self.home().0)).ln();
+        // Slots that nobody asked for are not above the knee because of that: fewer were on trial, and all that are used
+        // are needed.
+        let (home, seen) = self.home();
+        let used = if self.upward {
+            f64::from(*home)
+        } else {
+            seen.in_use().min(f64::from(*home))
+        };
+        let off = (knee / used).ln();
         let coarse = if searching || off > -error {
             COARSE_FIRST
         } else {
@@ -217,11 +225,13 @@ impl Trial {
         !self.high.1.is_full(self.high.0)
     }
 
-    /// … and then as many of them are good to have as were used, and some more, if work took no longer for it.
-    pub(super) fn used(&self) -> Option<u32> {
+    /// … and then as many of them are good to have as were used, and some more, if work took no longer for it, as far as
+    /// so few samples can tell: of a few dozen, one in three would seem to take a fifth longer by chance.
+    pub(super) fn used(&self, scatter: f64) -> Option<u32> {
         let ((low, fewer), (high, more)) = (&self.low, &self.high);
         let used = (more.in_use() * USED).round() as u32;
-        let calm = more.service_s() < CALM * fewer.service_s();
+        let error = (scatter * (1.0 / fewer.samples + 1.0 / more.samples)).sqrt();
+        let calm = more.service_s() < CALM * error.exp() * fewer.service_s();
         (self.is_unused() && calm).then(|| used.clamp(*low, *high))
     }
 
@@ -409,17 +419,30 @@ mod tests {
     }
 
     #[test]
+    fn slots_that_nobody_asked_for_are_not_above_the_knee() {
+        // Seven of eight were in use and served as much as was asked for, five serve less: the eight stay.
+        let mut calm = trial(5, 8, false);
+        calm.high.1.slot_s = 7.0;
+        assert!(calm.suffices(7.0, 0.09, 0.04, false));
+        assert!(!calm.suffices(6.0, 0.09, 0.04, false));
+        let full = trial(5, 8, false);
+        assert!(!full.suffices(7.0, 0.09, 0.04, false));
+    }
+
+    #[test]
     fn slots_without_work_are_kept_a_step_beyond_what_was_used() {
         let mut spare = trial(5, 20, true);
-        assert_eq!(spare.used(), None, "all were in use");
+        assert_eq!(spare.used(1.0), None, "all were in use");
         spare.high.1.slot_s = 7.0;
-        spare.high.1.timed = 100.0;
+        (spare.high.1.timed, spare.high.1.samples) = (100.0, 100.0);
         spare.high.1.sum_s = 2.0;
-        spare.low.1.timed = 100.0;
+        (spare.low.1.timed, spare.low.1.samples) = (100.0, 100.0);
         spare.low.1.sum_s = 2.0;
-        assert_eq!(spare.used(), Some(11));
+        assert_eq!(spare.used(1.0), Some(11));
         spare.high.1.sum_s = 3.0;
-        assert_eq!(spare.used(), None, "and work took longer for it");
+        assert_eq!(spare.used(1.0), None, "and work took longer for it");
+        spare.low.1.samples = 10.0;
+        assert_eq!(spare.used(1.0), Some(11), "or so it seemed");
     }
 
     #[test]
