@@ -10,6 +10,8 @@ phases 1000rps cinnamon load phases-load
 phases 1000rps cinnamon threshold phases-threshold
 phases 1000rps cinnamon success phases-success
 phases 1000rps codel success phases-success-codel
+phases 1000rps auto-half threshold phases-auto-threshold
+phases 1000rps auto-half limit phases-auto-limit
 lag 1000rps cinnamon pressure lag-pressure
 lag 1000rps cinnamon threshold lag-threshold
 '
@@ -17,7 +19,7 @@ lag 1000rps cinnamon threshold lag-threshold
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 cargo run --release --locked -p cinnamon-lab --no-default-features -- \
-    sim phases lag --arm cinnamon --arm codel --seeds 1 --report "$report" >/dev/null || true
+    sim phases lag --arm cinnamon --arm codel --arm auto-half --seeds 1 --report "$report" >/dev/null || true
 mkdir -p docs/src/img
 echo "$pictures" | while read -r scenario service arm picture file; do
     [ -n "$file" ] || continue

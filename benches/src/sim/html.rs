@@ -170,6 +170,7 @@ mod tests {
                 speed: 1.0,
                 wait_s: [0.001, 0.02],
                 threshold: if busy { [300.0, 320.0] } else { [768.0; 2] },
+                limit: [20; 3],
                 backlog_s: [0.004, 0.008],
                 codel: if busy {
                     CodelState::Standing
@@ -309,6 +310,16 @@ mod tests {
         one.bins = vec![one.bins[39].clone()];
         one.phases.truncate(1);
         assert_eq!(5, page(&[], &[one]).matches("<svg ").count());
+    }
+
+    #[test]
+    fn html_draws_the_slots_where_they_change() {
+        let mut moves = chart("cinnamon");
+        assert!(!page(&[], &[moves.clone()]).contains("Slots"));
+        moves.bins[7].limit = [20, 20, 80];
+        let page = page(&[], &[moves]);
+        assert_eq!(6, page.matches("<svg ").count());
+        assert!(page.contains("Slots over time"));
     }
 
     #[test]

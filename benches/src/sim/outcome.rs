@@ -77,6 +77,8 @@ pub struct Bin {
     pub wait_s: [f64; 2],
     /// The threshold in levels, 768 when open: least and greatest.
     pub threshold: [f64; 2],
+    /// Slots: those that were settled on, at the end, and the least and the most in force, trials too.
+    pub limit: [u32; 3],
     /// The backlog that the law saw and the one it wants, seconds of work.
     pub backlog_s: [f64; 2],
     /// CoDel's state at the end.

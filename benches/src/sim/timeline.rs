@@ -106,13 +106,19 @@ fn stands(bins: &mut [Bin], record: &Record, bin_of: impl Fn(f64) -> usize) {
     let mut last = View::default();
     for (i, bin) in bins.iter_mut().enumerate() {
         let mut threshold: Option<[f64; 2]> = None;
+        let (mut fewest, mut most) = (last.limit, last.limit);
         while let Some(stand) = next.next_if(|stand| bin_of(stand.at_s) <= i) {
             last = stand.view;
+            if i == 0 && most == 0 {
+                (fewest, most) = (last.limit, last.limit);
+            }
+            (fewest, most) = (fewest.min(last.limit), most.max(last.limit));
             let [least, most] = threshold.unwrap_or([last.threshold; 2]);
             threshold = Some([least.min(last.threshold), most.max(last.threshold)]);
             bin.newest_first |= last.newest_first;
         }
         bin.threshold = threshold.unwrap_or([last.threshold; 2]);
+        bin.limit = [last.limit_settled, fewest, most];
         bin.backlog_s = [last.wait_s, last.wait_target_s];
         bin.codel = last.codel;
         bin.binding = last.binding;
@@ -130,6 +136,9 @@ mod tests {
             at_s,
             view: View {
                 threshold,
+                // A trial of twice the slots where the threshold is low.
+                limit: if threshold < 200.0 { 40 } else { 20 },
+                limit_settled: 20,
                 ..View::default()
             },
         };
@@ -143,6 +152,11 @@ mod tests {
         assert_eq!(
             thresholds,
             [[100.0, 768.0], [100.0; 2], [300.0; 2], [300.0; 2]]
+        );
+        let limits: Vec<[u32; 3]> = bins.iter().map(|bin| bin.limit).collect();
+        assert_eq!(
+            limits,
+            [[20, 20, 40], [20, 40, 40], [20, 20, 40], [20, 20, 20]]
         );
     }
 }

@@ -9,7 +9,7 @@ use super::colour::{
     heat_gradient, hex,
 };
 use super::plot::DrawError;
-use super::series::{LOAD_CUT, Scales, has_threshold};
+use super::series::{LOAD_CUT, Scales, has_limit, has_threshold};
 use super::text::{count, escape, figure, key, percent, share};
 use super::{HtmlError, charts};
 use crate::sim::arms;
@@ -113,6 +113,17 @@ fn pictures(out: &mut String, chart: &Chart, scales: &Scales) -> Result<(), Draw
         out.push_str(
             "<p class=\"note threshold\">No threshold: the gate stayed open to every tier.</p>",
         );
+    }
+
+    if has_limit(chart) {
+        open_figure(
+            out,
+            "limit",
+            "Slots",
+            ": the limit, beside the threshold above",
+        );
+        key(out, &hex(THRESHOLD), "settled on, and trials");
+        close_figure(out, &charts::limit(chart)?);
     }
 
     open_figure(

@@ -58,6 +58,19 @@ pub(super) fn threshold(chart: &Chart) -> Result<String, DrawError> {
     })
 }
 
+/// The slots that were settled on, and how far trials went from there.
+pub(super) fn limit(chart: &Chart) -> Result<String, DrawError> {
+    let stretches = stretches(chart, MOST_POINTS);
+    let most = chart.bins.iter().map(|bin| bin.limit[2]).max().unwrap_or(0);
+    let of = |which: usize| points(&stretches, |stretch| f64::from(stretch.bin.limit[which]));
+    let axis = Axis::linear(LIMIT_HEIGHT, (f64::from(most) * LIMIT_TOP).max(1.0));
+    svg(chart, &axis, "Slots over time", |plane| {
+        let band: Vec<_> = of(1).into_iter().chain(of(2).into_iter().rev()).collect();
+        plane.draw_series(once(Polygon::new(band, THRESHOLD.mix(BAND_OPACITY))))?;
+        line(plane, &of(0), THRESHOLD.stroke_width(BROAD))
+    })
+}
+
 /// A tier's name stands in the middle of its levels; the lines are the borders between tiers.
 fn threshold_axis() -> Axis {
     let cohorts = OPEN / TIERS as f64;
@@ -237,6 +250,9 @@ const LOAD_HEIGHT: u32 = 160;
 const THRESHOLD_HEIGHT: u32 = 164;
 const SUCCESS_HEIGHT: u32 = 112;
 const WAIT_HEIGHT: u32 = 156;
+const LIMIT_HEIGHT: u32 = 112;
+/// Room above the most slots.
+const LIMIT_TOP: f64 = 1.1;
 const PRESSURE_HEIGHT: u32 = 130;
 /// Higher pressures are cut off.
 const PRESSURE_TOP: f64 = 3.0;

@@ -69,6 +69,11 @@ fn one_bin(bins: &[Bin]) -> Bin {
             least(|bin| bin.threshold[0]),
             greatest(|bin| bin.threshold[1]),
         ],
+        limit: [
+            last.map_or(0, |bin| bin.limit[0]),
+            bins.iter().map(|bin| bin.limit[1]).min().unwrap_or(0),
+            bins.iter().map(|bin| bin.limit[2]).max().unwrap_or(0),
+        ],
         backlog_s: [mean(|bin| bin.backlog_s[0]), mean(|bin| bin.backlog_s[1])],
         codel: last.map_or_else(CodelState::default, |bin| bin.codel),
         newest_first: bins.iter().any(|bin| bin.newest_first),
@@ -119,6 +124,13 @@ pub(super) fn end_s(chart: &Chart) -> f64 {
 /// Whether the threshold was ever below open.
 pub(super) fn has_threshold(chart: &Chart) -> bool {
     chart.bins.iter().any(|bin| bin.threshold[0] < OPEN)
+}
+
+/// Whether the number of slots ever changed.
+pub(super) fn has_limit(chart: &Chart) -> bool {
+    let mut bins = chart.bins.iter().map(|bin| bin.limit);
+    bins.next()
+        .is_some_and(|first| first[1] != first[2] || bins.any(|limit| limit != first))
 }
 
 /// Vertical scales that all arms of a scenario share: side by side, equal heights are equal figures.

@@ -30,8 +30,8 @@ table{border-collapse:collapse}\
 .list td,.list th{padding:.3rem 1.2rem .3rem 0;border-bottom:1px solid var(--rule);vertical-align:top}\
 .list .number{text-align:right;white-space:nowrap}\
 .arms{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr));gap:0 2rem;margin-top:1.25rem}\
-article{display:grid;grid-template-rows:subgrid;grid-row:span 8;row-gap:.9rem;align-content:start;min-width:0;max-width:520px;margin-bottom:2.5rem}\
-article>header{grid-row:1}article>.drops{grid-row:2}.load{grid-row:3}.threshold{grid-row:4}.success{grid-row:5}.pressure{grid-row:6}.wait{grid-row:7}.endings{grid-row:8}\
+article{display:grid;grid-template-rows:subgrid;grid-row:span 9;row-gap:.9rem;align-content:start;min-width:0;max-width:520px;margin-bottom:2.5rem}\
+article>header{grid-row:1}article>.drops{grid-row:2}.load{grid-row:3}.threshold{grid-row:4}.limit{grid-row:5}.success{grid-row:6}.pressure{grid-row:7}.wait{grid-row:8}.endings{grid-row:9}\
 article .note{font-size:.82rem;line-height:1.35}\
 .drops{width:100%;table-layout:fixed;font-size:.82rem;align-self:start;border-collapse:separate;border-spacing:2px}\
 .drops caption{text-align:left;padding-bottom:.35rem;line-height:1.35}.drops caption b{color:var(--ink);font-weight:600}\
