@@ -1,4 +1,5 @@
-//! How long work holds its slot: mean, median and P90 of recent completions.
+//! How long work holds its slot: mean, median and P90 of recent completions. Why no kept sketch does:
+//! `docs/decisions/0028-service-times-decay.md`.
 
 /// Memory of the distribution: long enough for a P90, short enough to follow a store whose capacity
 /// just fell.
