@@ -28,9 +28,9 @@ const BACKGROUND_REFILL_US: i64 = 100_000;
 const BACKGROUND_FAIRNESS: i32 = 10;
 /// Read slots per core, at least. A read from the block or the page cache keeps a core busy from end to end, but a slot
 /// is also taken while its owner is being woken, twice for a call of an asynchronous store: with two slots per core
-/// cached reads came to 0.90 of what 32 slots served on two cores, with eight to 0.97 (`lab slots`). Each step of that is too small
-/// for the limit to find by its trials. More would serve little more, and keep work waiting inside, where no priority counts.
-const READ_SLOTS_PER_CORE: u32 = 8;
+/// reads came to 0.83 to 0.95 of the best on two cores, with eight to 0.90 to 1.00, with 16 to 0.99 or more (six runs of `lab slots`). Each step
+/// of that is too small for the limit to find by its trials. More would serve little more, and keep work waiting inside, where no priority counts.
+const READ_SLOTS_PER_CORE: u32 = 16;
 /// Write slots, at least, whatever the machine: RocksDB writes its log with one leader at a time, who takes along who
 /// waits behind it. Two slots came to 0.77 and 0.86 of what 32 served, 16 to 0.84 and 1.00 (two runs of `lab slots`).
 const WRITE_SLOTS: u32 = 32;
@@ -60,7 +60,7 @@ pub(crate) const WRITE: &str = "write";
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// Slots of the lane `read`: a number, or how it is found. Default: found, from eight per core (but no more than 128)
+    /// Slots of the lane `read`: a number, or how it is found. Default: found, from 16 per core (but no more than 128)
     /// up to [`FOUND_LIMIT_MAX`].
     pub read_limit: Limit,
     /// Slots of the lane `write`. Default: found, from 32 up to [`FOUND_LIMIT_MAX`]. With `sync_writes` more of them share

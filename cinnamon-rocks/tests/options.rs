@@ -45,7 +45,7 @@ fn the_example_says_the_defaults() {
 #[test]
 fn the_example_names_every_setting_and_its_comments_are_settings() {
     let mut all = StoreOptions::default();
-    let read_limit = Limit::auto().initial(16).at_least(16);
+    let read_limit = Limit::auto().initial(32).at_least(32);
     all.read_limit = read_limit.at_most(FOUND_LIMIT_MAX);
     all.memory_bytes_max = Some(1 << 30);
     all.background_bytes_per_s = Some(100 << 20);
