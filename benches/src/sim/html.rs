@@ -315,6 +315,7 @@ mod tests {
     #[test]
     fn html_draws_the_slots_where_they_change() {
         let mut moves = chart("cinnamon");
+        moves.bins[0].limit = [0; 3];
         assert!(!page(&[], &[moves.clone()]).contains("Slots"));
         moves.bins[7].limit = [20, 20, 80];
         let page = page(&[], &[moves]);

@@ -109,7 +109,7 @@ fn stands(bins: &mut [Bin], record: &Record, bin_of: impl Fn(f64) -> usize) {
         let (mut fewest, mut most) = (last.limit, last.limit);
         while let Some(stand) = next.next_if(|stand| bin_of(stand.at_s) <= i) {
             last = stand.view;
-            if i == 0 && most == 0 {
+            if most == 0 {
                 (fewest, most) = (last.limit, last.limit);
             }
             (fewest, most) = (fewest.min(last.limit), most.max(last.limit));

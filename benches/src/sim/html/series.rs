@@ -126,9 +126,10 @@ pub(super) fn has_threshold(chart: &Chart) -> bool {
     chart.bins.iter().any(|bin| bin.threshold[0] < OPEN)
 }
 
-/// Whether the number of slots ever changed.
+/// Whether the number of slots ever changed; before the first tick it is not known.
 pub(super) fn has_limit(chart: &Chart) -> bool {
-    let mut bins = chart.bins.iter().map(|bin| bin.limit);
+    let known = chart.bins.iter().filter(|bin| bin.limit[2] > 0);
+    let mut bins = known.map(|bin| bin.limit);
     bins.next()
         .is_some_and(|first| first[1] != first[2] || bins.any(|limit| limit != first))
 }
