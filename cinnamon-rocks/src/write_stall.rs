@@ -45,7 +45,7 @@ const STORAGE_VALID: Duration = cinnamon_signals::SLO_REPORT_VALID;
 ///
 /// | part | soft, 1.0 | hard, 2.0 |
 /// |---|---|---|
-/// | files in L0, their mean over a compaction | a little over half of the way from the compaction trigger to the slowdown | the slowdown trigger |
+/// | files in L0, their mean over a compaction, or two thirds of what there are now | a little over half of the way from the compaction trigger to the slowdown | the slowdown trigger |
 /// | full memtables, the fill of the active one added | 2; with two memtables 1.8 | where RocksDB delays, or stops if it knows no delay |
 /// | compaction debt, on a logarithmic scale | a quarter of RocksDB's soft limit | RocksDB's soft limit |
 /// | RocksDB delays writes, share of the time | half | all of it |
