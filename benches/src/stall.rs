@@ -1,8 +1,8 @@
 //! `lab stall`: a store that takes writes faster than it can compact them, who gets dropped?
 //!
 //! RocksDB holds writes back when compaction falls behind: first it delays all writers alike, then it stops
-//! them. What it can take in the long run is measured first, by writers that never rest. Then twice that
-//! is offered, with reads beside it, four times from the same checkpoint and by the same schedule: without
+//! them. What it gets done is measured first, by writers that never rest, and then what it can sustain, at constant
+//! rates. Twice the first is offered, with reads beside it, four times from the same checkpoint and by the same schedule: without
 //! control, with Cinnamon that knows nothing of stalls, with the signal
 //! [`WriteStall`](cinnamon_rocks::WriteStall), and with [`WriteBytes`] whose budget follows what compactions take out of L0
 //! (this one has a lead, [`Arm::lead`]).
@@ -12,6 +12,7 @@ mod load;
 mod report;
 mod server;
 mod stats;
+mod steady;
 mod watch;
 
 use std::error::Error;
@@ -35,6 +36,7 @@ use budget::Budget;
 use load::{Kind, LOAD, ROWS, Schedule, VALUE_BYTES};
 use server::{Arm, Server};
 use stats::Stats;
+use steady::Steady;
 use watch::Seen;
 
 use crate::task::{few_slots, histogram, join, pause, within};
@@ -123,17 +125,20 @@ struct Outcome {
     seed: u64,
     seconds: f64,
     closed: Vec<Closed>,
+    steady: Vec<Steady>,
+    /// The best sustained rate, writes per second: the highest of the constant ones that was taken without a stall.
+    best_per_s: f64,
     runs: Vec<ArmRun>,
 }
 
 impl Outcome {
-    /// The best sustained rate, writes per second.
-    fn best_per_s(&self) -> f64 {
-        best_per_s(&self.closed)
+    /// What the writers that never rest got done, writes per second.
+    fn closed_per_s(&self) -> f64 {
+        closed_per_s(&self.closed)
     }
 }
 
-fn best_per_s(closed: &[Closed]) -> f64 {
+fn closed_per_s(closed: &[Closed]) -> f64 {
     closed
         .iter()
         .map(|run| run.writes_per_s)
@@ -162,13 +167,18 @@ fn run(options: &Options) -> Result<Outcome> {
         .iter()
         .map(|arm| arm.lead() + WARM_UP + measure)
         .sum();
-    let bar = progress_bar(closed + arms);
+    let steady = (WARM_UP + measure) * steady::RUNS_MAX as u32;
+    let bar = progress_bar(closed + steady + arms);
 
     bar.set_message("preparing");
     let store = prepare(&dir.path().join("base"), options.seed, &clock)?;
     let path = |arm: Arm| dir.path().join(arm.name());
     for &arm in &chosen {
         store.checkpoint(path(arm))?;
+    }
+    let fresh = |number: usize| dir.path().join(format!("steady-{number}"));
+    for number in 0..steady::RUNS_MAX {
+        store.checkpoint(fresh(number))?;
     }
     let (mut closed, mut budget) = (Vec::new(), Budget::new());
     for (writers, settle) in CLOSED_WRITERS.into_iter().zip(SETTLE) {
@@ -180,12 +190,27 @@ fn run(options: &Options) -> Result<Outcome> {
         closed.push(learned?);
     }
     drop(store);
+    let closed_per_s = closed_per_s(&closed);
+    let mut steady_runs: Vec<Steady> = Vec::new();
+    let found = steady::highest(|share| {
+        bar.set_message(format!("{share:.3} of that, constant"));
+        let store = Store::open(fresh(steady_runs.len()), options_of_store(false))?;
+        let server = Server::new(Arm::NoControl, store, clock.clone(), WARM_UP);
+        let watch = || watch(&server, measure, &bar);
+        let run = steady::run(&server, share, closed_per_s, options.seed << 32, watch)?;
+        let holds = run.holds();
+        steady_runs.push(run);
+        Ok::<bool, Box<dyn Error>>(holds)
+    });
+    let Some(share) = found? else {
+        return Err("RocksDB holds back the least of the constant rates, too".into());
+    };
     let mut budget = Some(budget.of_another_store());
     let mut runs = Vec::new();
     for &arm in &chosen {
         bar.set_message(arm.name());
         let (store, bytes) = open(&path(arm), arm, &mut budget)?;
-        let schedule = Schedule::new(LOAD * best_per_s(&closed), arm.lead(), options.seed);
+        let schedule = Schedule::new(LOAD * closed_per_s, arm.lead(), options.seed);
         let warm_up = arm.lead() + WARM_UP;
         let server = Server::new(arm, store, clock.clone(), warm_up).telling(bytes);
         runs.push(run_arm(&server, schedule, measure, &bar));
@@ -195,6 +220,8 @@ fn run(options: &Options) -> Result<Outcome> {
         seed: options.seed,
         seconds: options.seconds,
         closed,
+        steady: steady_runs,
+        best_per_s: share * closed_per_s,
         runs,
     })
 }

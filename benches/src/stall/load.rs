@@ -9,13 +9,13 @@ use cinnamon_core::simulation::Rng;
 pub(crate) const ROWS: u64 = 20_000;
 /// Bytes of a value. They are noise: compaction has to write them all.
 pub(crate) const VALUE_BYTES: usize = 4_000;
-/// Offered writes, as a multiple of the best sustained rate.
+/// Offered writes, as a multiple of what the writers that never rest get done.
 pub(crate) const LOAD: f64 = 2.0;
-/// What is offered in an arm's lead, as a multiple of the best sustained rate.
+/// What is offered in an arm's lead, as a multiple of the same.
 const LEAD_LOAD: f64 = 0.5;
 /// Reads a write. A read finds its row in the page cache and keeps no disk busy.
 const READS: f64 = 1.0;
-/// Share of offers per tier, as in `lab demo`: t0 and t1 are 0.6 of the best sustained rate.
+/// Share of offers per tier, as in `lab demo`: t0 and t1 are 0.6 of what the writers that never rest get done.
 const MIX: [f64; 6] = [0.02, 0.28, 0.20, 0.20, 0.15, 0.15];
 /// Distinct callers.
 const CALLERS: u64 = 100_000;

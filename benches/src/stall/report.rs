@@ -25,7 +25,6 @@ struct Bar {
 
 /// Prints everything and says how the process should end.
 pub(super) fn print(outcome: &Outcome) -> ExitCode {
-    let best = outcome.best_per_s();
     for run in &outcome.closed {
         println!(
             "{} writers that never rest: {:.0} writes/s; {}",
@@ -34,9 +33,26 @@ pub(super) fn print(outcome: &Outcome) -> ExitCode {
             stalls(&run.seen)
         );
     }
+    for run in &outcome.steady {
+        println!(
+            "{:.0} writes/s, constant, {:.3} of that: {}; {:.2} % in time, p99 {:.1} ms; {}",
+            run.asked_per_s,
+            run.share,
+            if run.holds() {
+                "sustained"
+            } else {
+                "held back"
+            },
+            100.0 * run.in_time,
+            run.p99_ms,
+            stalls(&run.seen)
+        );
+    }
     println!(
-        "best sustained: {best:.0} writes/s; offered {LOAD} times that and as many reads; {} s a run; of an arm \
-         the lead and {} s do not count; an answer counts within {} s; seed {}",
+        "best sustained: {:.0} writes/s; offered {:.0}, {LOAD} times what the writers that never rest got done, and as many \
+         reads; {} s a run; of an arm the lead and {} s do not count; an answer counts within {} s; seed {}",
+        outcome.best_per_s,
+        LOAD * outcome.closed_per_s(),
         outcome.seconds,
         WARM_UP.as_secs(),
         DEADLINE.as_secs(),
@@ -44,7 +60,7 @@ pub(super) fn print(outcome: &Outcome) -> ExitCode {
     );
     for run in &outcome.runs {
         println!();
-        print_arm(run, best, outcome.seconds);
+        print_arm(run, outcome);
     }
     println!();
     for bar in bars(outcome) {
@@ -66,6 +82,17 @@ pub(super) fn print_json(outcome: &Outcome) -> ExitCode {
         seen: &'a Seen,
     }
     #[derive(Serialize)]
+    struct Constant<'a> {
+        share_of_closed: f64,
+        asked_per_s: f64,
+        writes_per_s: f64,
+        sustained: bool,
+        in_time: f64,
+        p99_ms: f64,
+        held_back: f64,
+        seen: &'a Seen,
+    }
+    #[derive(Serialize)]
     struct Cell {
         kind: &'static str,
         tier: Tier,
@@ -82,6 +109,7 @@ pub(super) fn print_json(outcome: &Outcome) -> ExitCode {
         arm: &'static str,
         writes_per_s: f64,
         of_best: f64,
+        of_closed: f64,
         first_low_refusal_s: Option<f64>,
         lateness_p99_ms: f64,
         cells: Vec<Cell>,
@@ -96,9 +124,9 @@ pub(super) fn print_json(outcome: &Outcome) -> ExitCode {
         valid: bool,
         bars: Vec<Bar>,
         closed: Vec<Closed<'a>>,
+        steady: Vec<Constant<'a>>,
         arms: Vec<Run<'a>>,
     }
-    let best = outcome.best_per_s();
     let cells = |run: &ArmRun| -> Vec<Cell> {
         let each = Kind::ALL
             .into_iter()
@@ -122,7 +150,7 @@ pub(super) fn print_json(outcome: &Outcome) -> ExitCode {
     let document = Document {
         seed: outcome.seed,
         seconds: outcome.seconds,
-        best_sustained_per_s: best,
+        best_sustained_per_s: outcome.best_per_s,
         valid: is_valid(outcome),
         bars: bars(outcome),
         closed: outcome
@@ -134,13 +162,28 @@ pub(super) fn print_json(outcome: &Outcome) -> ExitCode {
                 seen: &run.seen,
             })
             .collect(),
+        steady: outcome
+            .steady
+            .iter()
+            .map(|run| Constant {
+                share_of_closed: run.share,
+                asked_per_s: run.asked_per_s,
+                writes_per_s: run.writes_per_s,
+                sustained: run.holds(),
+                in_time: run.in_time,
+                p99_ms: run.p99_ms,
+                held_back: run.held_back,
+                seen: &run.seen,
+            })
+            .collect(),
         arms: outcome
             .runs
             .iter()
             .map(|run| Run {
                 arm: run.arm.name(),
                 writes_per_s: run.writes_per_s,
-                of_best: run.writes_per_s / best,
+                of_best: run.writes_per_s / outcome.best_per_s,
+                of_closed: run.writes_per_s / outcome.closed_per_s(),
                 first_low_refusal_s: run.stats.first_low_refusal.map(|at| at.as_secs_f64()),
                 lateness_p99_ms: run.lateness_us.value_at_quantile(0.99) as f64 / 1e3,
                 cells: cells(run),
@@ -188,12 +231,15 @@ fn stalls(seen: &Seen) -> String {
     )
 }
 
-fn print_arm(run: &ArmRun, best: f64, seconds: f64) {
+fn print_arm(run: &ArmRun, outcome: &Outcome) {
+    let seconds = outcome.seconds;
     println!(
-        "{}: {:.0} writes/s, {:.1} % of the best sustained; {:.0} writes/s and {:.0} reads/s in time",
+        "{}: {:.0} writes/s, {:.1} % of the best sustained, {:.1} % of the writers that never rest; {:.0} writes/s and {:.0} \
+         reads/s in time",
         run.arm.name(),
         run.writes_per_s,
-        100.0 * run.writes_per_s / best,
+        100.0 * run.writes_per_s / outcome.best_per_s,
+        100.0 * run.writes_per_s / outcome.closed_per_s(),
         run.stats.good(Kind::Write) as f64 / seconds,
         run.stats.good(Kind::Read) as f64 / seconds,
     );
@@ -272,13 +318,13 @@ fn bars(outcome: &Outcome) -> Vec<Bar> {
         let mut runs = outcome.runs.iter();
         runs.find(|run| run.arm == *arm)
     });
-    runs.flat_map(|run| bars_of(run, outcome.best_per_s()))
-        .collect()
+    runs.flat_map(|run| bars_of(run, outcome)).collect()
 }
 
-fn bars_of(run: &ArmRun, best: f64) -> [Bar; 3] {
+fn bars_of(run: &ArmRun, outcome: &Outcome) -> [Bar; 3] {
     let arm = run.arm.name();
-    let share = run.writes_per_s / best;
+    let share = run.writes_per_s / outcome.best_per_s;
+    let of_closed = run.writes_per_s / outcome.closed_per_s();
     let refusal_s = run.stats.first_low_refusal.map(|at| at.as_secs_f64());
     let before = match (refusal_s, run.seen.first_stop_s) {
         (_, None) => true,
@@ -289,7 +335,7 @@ fn bars_of(run: &ArmRun, best: f64) -> [Bar; 3] {
     [
         Bar {
             text: format!("{arm}: writes/s at least {SUSTAINED_MIN:.2} of the best sustained"),
-            figure: format!("{share:.3}"),
+            figure: format!("{share:.3} ({of_closed:.3} of the writers that never rest)"),
             held: share >= SUSTAINED_MIN,
         },
         Bar {

@@ -35,6 +35,8 @@ pub(crate) struct Point {
 pub(crate) struct Seen {
     /// Seconds in which RocksDB delayed writes without stopping them.
     pub(crate) delayed_s: f64,
+    /// Seconds that counted.
+    pub(crate) counted_s: f64,
     /// Seconds in which it took none.
     pub(crate) stopped_s: f64,
     /// When it first did not, since the start.
@@ -83,6 +85,7 @@ impl Seen {
         let signal = snapshot.signals.first();
         let bound_by = snapshot.lane("write").map_or("", |lane| &lane.bound_by);
         if counts {
+            self.counted_s += dt_s;
             self.stopped_s += if stopped { dt_s } else { 0.0 };
             self.delayed_s += if delayed > 0 && !stopped { dt_s } else { 0.0 };
             let debt = gauges.pending_compaction_bytes.unwrap_or(0) >> 20;
